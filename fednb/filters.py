@@ -1,0 +1,274 @@
+"""Filters: maps from a layer's flat vector to a vector, along the last axis, batched over clients.
+
+Every filter is called as `filter(x, shape)`: `x` is `[..., n]`, `shape` the layer's own shape where the filter needs
+it (kernels, flattening orders). `where` chooses layers by name: "fc.*", "!fc.*", "conv1.weight, layer4.*".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import ceil, prod
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fednb.streams import stream
+from fednb.vectors import TINY, norm
+
+Shape = tuple[int, ...] | None
+
+
+def bins(n: int) -> int:
+    """The number of frequencies in the real transform of n numbers."""
+    return n // 2 + 1
+
+
+def cut(ratio: float, n: int) -> int:
+    """How many of a layer's frequencies a ratio takes: ⌊ratio · (⌊n/2⌋ + 1)⌋."""
+    return int(ratio * bins(n))
+
+
+def _share(name: str, value: float) -> None:
+    if not 0.0 <= value <= 1.0:
+        raise ValueError(f"{name} = {value}: must lie between 0 and 1")
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What all filters share: which layers they touch. `whole` filters see all chosen layers as one vector."""
+
+    where: str = field(default="*", kw_only=True)
+    whole = False
+
+    def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
+        raise NotImplementedError
+
+    @property
+    def short(self) -> str:
+        """A name for tables: the class and its first number."""
+        first = next((v for k, v in vars(self).items() if k != "where"), "")
+        return f"{type(self).__name__}({first})"
+
+
+@dataclass(frozen=True)
+class _Band(Filter):
+    """Set some frequencies of the real transform of one flattened layer to zero."""
+
+    ratio: float = 0.01
+
+    def __post_init__(self) -> None:
+        _share("ratio", self.ratio)
+
+    def removed(self, n: int) -> slice | Tensor:
+        raise NotImplementedError
+
+    def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
+        n = x.shape[-1]
+        if cut(self.ratio, n) == 0:
+            return x
+        z = torch.fft.rfft(x)
+        z[..., self.removed(n)] = 0
+        return torch.fft.irfft(z, n=n)
+
+
+@dataclass(frozen=True)
+class HighPass(_Band):
+    """Remove the lowest `ratio` of the spectrum of one flattened layer (FedFFT Eq. 5-7; SpecGradFilter §IV).
+
+    The cut is ⌊ratio · (⌊n/2⌋ + 1)⌋ coefficients, so layers shorter than about 2/ratio pass unchanged.
+    ratio: 0.01 in FedFFT (§5.1), 0.05 in SpecGradFilter (§V-A).
+
+    >>> HighPass(ratio=0.5)(torch.ones(4))                      # a constant is all lowest frequency
+    tensor([0., 0., 0., 0.])
+    """
+
+    def removed(self, n: int) -> slice | Tensor:
+        return slice(0, cut(self.ratio, n))
+
+
+@dataclass(frozen=True)
+class LowPass(_Band):
+    """Remove the highest `ratio` of the spectrum: the papers' "high-frequency filtering" ablation."""
+
+    def removed(self, n: int) -> slice | Tensor:
+        return slice(bins(n) - cut(self.ratio, n), bins(n))
+
+
+@dataclass(frozen=True)
+class RandomBand(_Band):
+    """Remove as many frequencies as HighPass, drawn at random: the papers' "random filtering" ablation.
+
+    The papers do not say whether the draw changes from step to step; here it is fixed by `seed` and the layer's length.
+    """
+
+    seed: int = 0
+
+    def removed(self, n: int) -> slice | Tensor:
+        drawn = stream(self.seed, "random-band", n).permutation(bins(n))[: cut(self.ratio, n)]
+        return torch.from_numpy(drawn)
+
+
+@dataclass(frozen=True)
+class LocalAverage(Filter):
+    """Subtract the moving average over `kernel` neighbours (SpecGradFilter's LAP-D, §IV).
+
+    The paper's kernel is not known. 17 puts the half-power point of the average, 0.443 / kernel, at the edge of
+    HighPass(0.05), 0.025 cycles per weight. Ends are repeated, so a constant becomes zero; a layer no longer than
+    the kernel loses its mean, as with one frequency cut.
+    """
+
+    kernel: int = 17
+
+    def __post_init__(self) -> None:
+        if self.kernel < 1 or self.kernel % 2 == 0:
+            raise ValueError(f"kernel = {self.kernel}: must be an odd number of at least 1")
+
+    def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
+        n = x.shape[-1]
+        if n == 1:
+            return x
+        if n <= self.kernel:
+            return x - x.mean(-1, keepdim=True)
+        padded = F.pad(x.reshape(-1, 1, n), (self.kernel // 2,) * 2, mode="replicate")
+        return x - F.avg_pool1d(padded, self.kernel, stride=1).reshape(x.shape)
+
+
+@dataclass(frozen=True)
+class GaussianDetrend(Filter):
+    """Subtract a Gaussian-smoothed copy (SpecGradFilter's GD, §IV).
+
+    The paper's sigma is not known. 5.3 weights puts the half-power point, 0.1325 / sigma, at the edge of
+    HighPass(0.05). The kernel reaches `truncate` sigmas; ends are repeated, so a constant becomes zero.
+    """
+
+    sigma: float = 5.3
+    truncate: float = 4.0
+
+    def __post_init__(self) -> None:
+        if self.sigma <= 0 or self.truncate <= 0:
+            raise ValueError(f"sigma = {self.sigma}, truncate = {self.truncate}: both must be above 0")
+
+    def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
+        n = x.shape[-1]
+        if n == 1:
+            return x
+        reach = ceil(self.truncate * self.sigma)
+        at = torch.arange(-reach, reach + 1, dtype=x.dtype, device=x.device)
+        bell = torch.softmax(-0.5 * (at / self.sigma) ** 2, dim=0)
+        padded = F.pad(x.reshape(-1, 1, n), (reach, reach), mode="replicate")
+        return x - F.conv1d(padded, bell.view(1, 1, -1)).reshape(x.shape)
+
+
+@dataclass(frozen=True)
+class Plane(Filter):
+    """Remove the lowest frequencies of each kernel's own 2-D transform (SpecGradFilter Table IV, "2D FFT").
+
+    At least the kernel's mean goes: ⌊0.05 · 6⌋ = 0 of a 3x3 kernel would make the comparison empty. Frequencies of
+    equal length go together, which keeps the result real. Layers without a kernel are filtered as by HighPass.
+    """
+
+    ratio: float = 0.05
+
+    def __post_init__(self) -> None:
+        _share("ratio", self.ratio)
+
+    def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
+        if shape is None or len(shape) != 4 or shape[2] * shape[3] == 1:
+            return HighPass(self.ratio)(x)
+        if self.ratio == 0:
+            return x
+        kernels = x.reshape(*x.shape[:-1], *shape)
+        z = torch.fft.rfft2(kernels) * self._kept(shape[2], shape[3]).to(x.device, x.dtype)
+        return torch.fft.irfft2(z, s=shape[2:]).reshape(x.shape)
+
+    def _kept(self, height: int, width: int) -> Tensor:
+        fy, fx = torch.fft.fftfreq(height), torch.fft.rfftfreq(width)
+        length = (fy[:, None] ** 2 + fx[None, :] ** 2).sqrt()
+        count = max(1, int(self.ratio * length.numel()))
+        return length > length.flatten().sort().values[count - 1] + TINY
+
+
+@dataclass(frozen=True)
+class Permuted(Filter):
+    """Flatten in another order, filter, put back (SpecGradFilter Table IV).
+
+    order: axes of a convolution's weight [out, in, height, width] from slowest to fastest ("0123" is memory order,
+    "3210" its reverse), or "random": one fixed permutation of every layer's flat index, drawn from `seed`.
+    Layers that are not convolutions keep memory order, except for "random".
+    """
+
+    filter: Filter = field(default_factory=lambda: HighPass(0.05))
+    order: str = "3210"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.order != "random" and sorted(self.order) != list("0123"):
+            raise ValueError(f"order = {self.order!r}: must be an arrangement of 0123, or 'random'")
+
+    @property
+    def short(self) -> str:
+        return f"{self.filter.short} in order {self.order}"
+
+    def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
+        if self.order != "random" and (shape is None or len(shape) != 4):
+            return self.filter(x, shape)
+        there = self._index(x.shape[-1], shape).to(x.device)
+        return self.filter(x[..., there])[..., there.argsort()]
+
+    def _index(self, n: int, shape: Shape) -> Tensor:
+        if self.order == "random" or shape is None:
+            return torch.from_numpy(stream(self.seed, "flatten", n).permutation(n))
+        return torch.arange(prod(shape)).reshape(shape).permute(*map(int, self.order)).reshape(-1)
+
+
+@dataclass(frozen=True)
+class Rescale(Filter):
+    """Scale the whole vector down to norm `radius` where it is longer (FedFFT Table 3, "L2-norm rescaling").
+
+    On a SAM perturbation of radius rho this changes nothing: its norm is rho already.
+    """
+
+    radius: float = 0.1
+    whole = True
+
+    def __post_init__(self) -> None:
+        if self.radius < 0:
+            raise ValueError(f"radius = {self.radius}: must be at least 0")
+
+    def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
+        return x * (self.radius / norm(x).clamp_min(TINY)).clamp_max(1.0)
+
+
+@dataclass(frozen=True)
+class ClipToMedian(Filter):
+    """Clip each coordinate at `factor` medians of the layer's magnitudes (FedFFT Table 3, "coordinate clipping").
+
+    The paper's factor is not known; 3 medians are 2 standard deviations of a Gaussian, so about 4% are clipped.
+    A layer of which more than half is zero has no scale of its own and passes unchanged.
+    """
+
+    factor: float = 3.0
+
+    def __post_init__(self) -> None:
+        if self.factor <= 0:
+            raise ValueError(f"factor = {self.factor}: must be above 0")
+
+    def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
+        most = self.factor * x.abs().median(-1, keepdim=True).values
+        return torch.where(most > 0, x.clamp(-most, most), x)
+
+
+@dataclass(frozen=True)
+class Centralize(Filter):
+    """Remove the mean over everything but the output axis (gradient centralisation, Yong et al. 2020).
+
+    A control that the spectral papers lack: it takes away one number per output, without any transform. Vectors
+    (biases, norm scales) have only an output axis and pass unchanged.
+    """
+
+    def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
+        if shape is None or len(shape) < 2:
+            return x
+        rows = x.reshape(*x.shape[:-1], shape[0], -1)
+        return (rows - rows.mean(-1, keepdim=True)).reshape(x.shape)

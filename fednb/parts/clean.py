@@ -1,0 +1,25 @@
+"""Cleaning the data's gradient before anything is added to it."""
+
+from __future__ import annotations
+
+from dataclasses import field
+
+from torch import Tensor
+
+from fednb.filters import Filter, HighPass
+from fednb.record import Cohort, Server
+from fednb.rounds import Part, part
+
+
+@part
+class FilterGradient(Part):
+    """Filter the data's gradient layer by layer; corrections and weight decay stay as they are (SpecGradFilter §IV).
+
+    filter: HighPass(ratio=0.05) in the paper (§V-A); LocalAverage and GaussianDetrend are its LAP-D and GD forms.
+    """
+
+    filter: Filter = field(default_factory=lambda: HighPass(ratio=0.05))
+
+    def gradient(self, k: Cohort, s: Server, g: Tensor) -> Tensor:
+        """g ← Φ(g), layer by layer"""
+        return k.layout.map(self.filter, g)

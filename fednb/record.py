@@ -1,0 +1,202 @@
+"""What clients and server remember: declared buffers under plain names, masked writes, tables of client rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fednb.vectors import Layout
+
+P, L = "P", "L"  # dimensions of a declared buffer: one number per parameter, one per layer; or a plain count
+Dim = str | int
+Declared = dict[str, Dim]
+Answer = tuple[Tensor, Tensor, Tensor, Tensor]  # gradient, loss, number of samples, buffers after the pass
+Oracle = Callable[[Tensor, Tensor, int], Answer]  # asked with w, buffers, step
+
+
+class UndeclaredState(AttributeError):
+    """A name that no part of the method declares."""
+
+
+def length(dim: Dim, layout: Layout) -> int:
+    """A declared dimension as a number."""
+    return {P: layout.total, L: len(layout)}[dim] if isinstance(dim, str) else dim
+
+
+class Record:
+    """Values under plain names. Reading is noted (what is read was sent); writing needs a declaration."""
+
+    _values: dict[str, Any]
+    _read: set[str]
+    locked: bool
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        vars(self).update(_values=dict(values), _read=set(), locked=False)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name not in self._values:
+            raise UndeclaredState(f"no {name!r} on the {self._whose()}; declared: {', '.join(self._values)}")
+        self._read.add(name)
+        return self._values[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in vars(self) or name in vars(type(self)):
+            object.__setattr__(self, name, value)
+        elif name not in self._values:
+            raise UndeclaredState(
+                f"cannot write {name!r} on the {self._whose()}; declared: {', '.join(self._values)}. "
+                f"Declare it in the part: per_client, this_round or on_server."
+            )
+        elif self.locked:
+            raise UndeclaredState(f"a client stage cannot write {name!r} on the server; use `server`")
+        else:
+            self._values[name] = self._fit(name, value)
+
+    def _whose(self) -> str:
+        return type(self).__name__.lower()
+
+    def _fit(self, name: str, value: Any) -> Any:
+        old = self._values[name]
+        if not isinstance(old, Tensor):
+            return value
+        value = torch.as_tensor(value, dtype=old.dtype, device=old.device)
+        try:
+            return value.expand(old.shape)
+        except RuntimeError:
+            raise ValueError(
+                f"{name!r} on the {self._whose()} has shape {tuple(old.shape)}, not {tuple(value.shape)}"
+            ) from None
+
+    def values(self, names: Iterable[str]) -> dict[str, Tensor]:
+        """Several values at once, without noting that they were read."""
+        return {name: self._values[name] for name in names}
+
+    def listen(self) -> None:
+        """Forget what was read so far."""
+        self._read.clear()
+
+    @property
+    def heard(self) -> frozenset[str]:
+        """The names read since `listen`."""
+        return frozenset(self._read)
+
+
+class Server(Record):
+    """The server `s`: the model `w` `[P]`, buffers `b`, what parts declare; `lr`, the round `t`, all clients `N`."""
+
+    def __init__(self, w: Tensor, b: Tensor, own: dict[str, Tensor], *, t: int, N: int, lr: float) -> None:
+        move = {"w": w, "b": b, "delta": torch.zeros_like(w), "step": torch.zeros_like(w)}
+        super().__init__({**move, "lr": lr, **own})
+        vars(self).update(t=t, N=N)
+
+    @property
+    def sent(self) -> frozenset[str]:
+        """What went down to each client: everything read that is the server's to know."""
+        return self.heard - {"lr", "delta", "step"} | {"w", "b"}
+
+
+class Cohort(Record):
+    """The clients of a round, `k`: vectors `[C, P]`, numbers `[C, 1]`; `k.grad` is the gradient at any point.
+
+    While `active` is a mask, writes leave the rows of clients that have finished their steps as they are.
+    """
+
+    FREE = frozenset({"lr", "weight_decay", "clip_norm", "p"})  # known on both sides
+    MOVE = frozenset({"w", "w0", "delta"})  # each derivable from the other and what was sent: one upload
+
+    def __init__(
+        self,
+        ids: Sequence[int],
+        rows: dict[str, Tensor],
+        *,
+        layout: Layout,
+        oracle: Oracle,
+        n: Tensor,
+        steps: Tensor,
+        nominal_steps: float,
+        epochs: int = 1,
+        lr: float,
+        weight_decay: float = 0.0,
+        clip_norm: float | None = None,
+        p: Tensor | None = None,
+    ) -> None:
+        rows = {"lr": torch.full_like(rows["loss"], lr), **rows}
+        super().__init__({**rows, "weight_decay": weight_decay, "clip_norm": clip_norm, "p": p})
+        column = rows["w"].new_tensor
+        counts = [int(c) for c in steps.tolist()]
+        vars(self).update(
+            ids=tuple(ids),
+            buffers=tuple(rows),
+            layout=layout,
+            oracle=oracle,
+            n=column(n.tolist()).view(-1, 1),
+            steps=column(counts).view(-1, 1),
+            nominal_steps=nominal_steps,
+            epochs=epochs,
+            min_steps=min(counts),
+            max_steps=max(counts),
+            active=None,
+            step=0,
+            fresh=True,
+            evaluations=torch.zeros(len(counts), 1, dtype=torch.int64),
+            samples=torch.zeros_like(rows["loss"]),
+        )
+
+    def begin(self, step: int) -> None:
+        """Turn to a step's batch. Finished clients stand still from here on."""
+        done = step >= self.min_steps
+        vars(self).update(step=step, fresh=True, active=self.steps > step if done else None)
+
+    def end(self) -> None:
+        """After the last step everyone may write again."""
+        vars(self).update(active=None)
+
+    def grad(self, w: Tensor) -> Tensor:
+        """∇L at w on each client's batch of this step.
+
+        Only the first pass of a step gives its training loss and moves buffers such as BatchNorm's statistics.
+        """
+        g, loss, count, b = self.oracle(w, self._values["b"], self.step)
+        on = torch.ones_like(self.evaluations) if self.active is None else self.active.to("cpu", torch.int64)
+        vars(self).update(evaluations=self.evaluations + on)
+        if self.fresh:
+            vars(self).update(fresh=False, samples=self.samples + count)
+            before = self._values["loss"]
+            self._values["loss"] = before + (loss - before) * count / self.samples.clamp_min(1)
+            self.b = b
+        return g
+
+    def _fit(self, name: str, value: Any) -> Any:
+        if name not in self.buffers:
+            return value
+        new = super()._fit(name, value)
+        return new if self.active is None else torch.where(self.active, new, self._values[name])
+
+    @property
+    def sent(self) -> frozenset[str]:
+        """What went up to the server: everything read that is not known there; the move counts once."""
+        return self.heard - self.FREE - self.MOVE | {"delta", "b"}
+
+
+class Table:
+    """What each client keeps between rounds: rows by client, made on first use from the declared start values."""
+
+    def __init__(self, start: dict[str, Tensor]) -> None:
+        self.start = start
+        self.clients: dict[int, dict[str, Tensor]] = {}
+
+    def gather(self, ids: Sequence[int]) -> dict[str, Tensor]:
+        """The rows of some clients, `[C, dim]` by name."""
+        return {
+            name: torch.stack([self.clients.get(i, self.start)[name] for i in ids]) for name in self.start
+        }
+
+    def scatter(self, ids: Sequence[int], rows: dict[str, Tensor]) -> None:
+        """Keep the rows of a finished round."""
+        for c, i in enumerate(ids):
+            self.clients[i] = {name: rows[name][c].clone() for name in self.start}

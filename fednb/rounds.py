@@ -1,0 +1,328 @@
+"""Algorithm 0: the federated round, written once. A part fills in stages; a method is a name and its parts.
+
+    start     clients, once per round, before training                 k, s
+    perturb   where to take the gradient: delta                        k, s, delta -> delta
+    gradient  clean the data's gradient: filters live here             k, s, g -> g
+    correct   add what others know: prox, variates, duals, momentum    k, s, v -> v
+    finish    clients, once per round, after training                  k, s
+    weigh     how much each client counts                              k, s, p -> p
+    server    move the server's state                                  k, s
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, ClassVar, TypeVar, dataclass_transform
+
+import torch
+from torch import Tensor
+
+from fednb.record import Cohort, Declared, Dim, P, Server, Table, length
+from fednb.vectors import Layout, clip
+
+STAGES = ("start", "perturb", "gradient", "correct", "finish", "weigh", "server")
+
+
+def local_round(method: Method, k: Cohort, s: Server) -> None:
+    """What the clients do: receive w, take their steps, keep how far they moved."""
+    k.w0 = k.w = s.w
+    k.b = s.b
+    method.each("start", k, s)
+    for step in range(k.max_steps):
+        k.begin(step)
+        delta = method.fold("perturb", k, s, None)
+        g = k.grad(k.w if delta is None else k.w + delta)
+        g = method.fold("gradient", k, s, g)
+        v = method.fold("correct", k, s, g)
+        k.w = k.w - k.lr * (clip(v, k.clip_norm) + k.weight_decay * k.w)  # decay after the clip: FL-Simulator
+    k.end()
+    k.delta = k.w - k.w0
+    method.each("finish", k, s)
+
+
+def server_round(method: Method, k: Cohort, s: Server) -> None:
+    """What the server does with the uploads: weigh, average, move."""
+    k.p = p = method.fold("weigh", k, s, k.p)
+    s.delta = (p * k.delta).sum(0)
+    s.step = s.lr * s.delta
+    method.each("server", k, s)
+    s.w = s.w + s.step
+    s.b = (p * k.b).sum(0)
+
+
+class Part:
+    """One idea of one paper: the stages it touches and the state it declares."""
+
+    per_client: ClassVar[Declared] = {}  # kept by each client between rounds, zero at first
+    this_round: ClassVar[Declared] = {}  # made anew each round
+    on_server: ClassVar[Declared] = {}
+    ascends: ClassVar[bool] = False  # makes a perturbation; a method has at most one
+    shapes_ascent: ClassVar[bool] = False  # changes a perturbation that a part before it made
+    readings: ClassVar[tuple[str, ...]] = ()  # the allowed values of `reading`, the default first
+
+    def initial(self) -> dict[str, float]:
+        """Start values other than zero."""
+        return {}
+
+    def __post_init__(self) -> None:
+        reading = getattr(self, "reading", None)
+        if reading is not None and reading not in self.readings:
+            raise BadReading(f"{type(self).__name__}.reading = {reading!r}: must be one of {', '.join(self.readings)}")
+
+    @classmethod
+    def stages(cls) -> tuple[str, ...]:
+        return tuple(stage for stage in STAGES if hasattr(cls, stage))
+
+
+PartType = TypeVar("PartType", bound=type)
+
+
+@dataclass_transform(frozen_default=True)
+def part(cls: PartType) -> PartType:
+    """Make a class a part: frozen fields, and at least one stage with an equation to print."""
+    made = dataclass(frozen=True)(cls)
+    for stage in made.stages():
+        if not inspect.getdoc(getattr(made, stage)):
+            raise TypeError(f"{cls.__name__}.{stage} needs a docstring whose first line is its equation")
+    if not made.stages():
+        raise TypeError(f"{cls.__name__} fills in no stage; the stages are {', '.join(STAGES)}")
+    return made
+
+
+class BadMethod(ValueError):
+    """Parts that do not make a method."""
+
+
+class BadReading(ValueError):
+    """A reading that a part does not have."""
+
+
+class BadParameter(ValueError):
+    """A parameter that a method does not have, or a value it cannot take."""
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Method:
+    """A name and a tuple of parts; the order of parts is the order within each stage."""
+
+    name: str
+    parts: tuple[Part, ...]
+
+    def __init__(self, name: str, *parts: Part) -> None:
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "parts", parts)
+        ascents = [type(p).__name__ for p in parts if p.ascends]
+        if len(ascents) > 1:
+            raise BadMethod(f"{name!r} has {len(ascents)} ascents ({', '.join(ascents)}); a step looks uphill once")
+        for at, p in enumerate(parts):
+            if p.shapes_ascent and not any(q.ascends for q in parts[:at]):
+                raise BadMethod(f"{name!r}: {type(p).__name__} needs an ascent such as Sam before it")
+        for kind in ("per_client", "this_round", "on_server"):
+            self.declared(kind)
+
+    def __repr__(self) -> str:
+        return f"Method({', '.join(map(repr, (self.name, *self.parts)))})"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def each(self, stage: str, k: Cohort, s: Server) -> None:
+        for p in self._with(stage):
+            getattr(p, stage)(k, s)
+
+    def fold(self, stage: str, k: Cohort, s: Server, value: Any) -> Any:
+        for p in self._with(stage):
+            value = getattr(p, stage)(k, s, value)
+        return value
+
+    def _with(self, stage: str) -> Iterator[Part]:
+        return (p for p in self.parts if hasattr(p, stage))
+
+    def plus(self, *parts: Part, name: str | None = None) -> Method:
+        """The same method with more parts behind."""
+        return Method(name or " + ".join([self.name, *(type(p).__name__ for p in parts)]), *self.parts, *parts)
+
+    def declared(self, kind: str) -> Declared:
+        """The state of all parts. Parts that name the same buffer share it."""
+        out: dict[str, Dim] = {}
+        for p in self.parts:
+            for name, dim in getattr(p, kind).items():
+                if out.setdefault(name, dim) != dim:
+                    raise BadMethod(f"{self.name!r}: two parts declare {name!r} with different sizes")
+        return out
+
+    def buffers(self, kind: str, layout: Layout, like: Tensor) -> dict[str, Tensor]:
+        """Start values of the declared state of one kind, `[dim]` by name."""
+        start = {name: x for p in self.parts for name, x in p.initial().items()}
+        return {
+            name: like.new_full((length(dim, layout),), start.get(name, 0.0))
+            for name, dim in self.declared(kind).items()
+        }
+
+    def parameters(self) -> dict[str, Any]:
+        """Every field that can be set by name, filters inside parts included: {"rho": 0.1, "ratio": 0.01}."""
+        return {name: value for p in self.parts for name, value in _settable(p)}
+
+    def but(self, **changes: Any) -> Method:
+        """The same method with other parameters, looked up by name in all parts and their filters."""
+        known = self.parameters()
+        if unknown := [name for name in changes if name not in known]:
+            has = ", ".join(f"{k}={v!r}" for k, v in known.items()) or "none"
+            raise BadParameter(f"{self.name} has no parameter {unknown[0]!r}; it has: {has}")
+        return Method(self.name, *(_changed(p, changes) for p in self.parts))
+
+
+def _settable(x: Any) -> Iterator[tuple[str, Any]]:
+    for f in fields(x):
+        value = getattr(x, f.name)
+        if is_dataclass(value):
+            yield from _settable(value)
+        else:
+            yield f.name, value
+
+
+def _changed(x: Any, changes: dict[str, Any]) -> Any:
+    new: dict[str, Any] = {}
+    for f in fields(x):
+        value = getattr(x, f.name)
+        if is_dataclass(value):
+            new[f.name] = _changed(value, changes)
+        elif f.name in changes:
+            new[f.name] = _same_kind(f.name, value, changes[f.name])
+    return replace(x, **new)
+
+
+def _same_kind(name: str, old: Any, value: Any) -> Any:
+    number = isinstance(old, int | float) and not isinstance(old, bool)
+    if number and (not isinstance(value, int | float) or isinstance(value, bool)):
+        raise BadParameter(f"{name} = {value!r}: must be a number")
+    if isinstance(old, bool | str) and type(value) is not type(old):
+        raise BadParameter(f"{name} = {value!r}: must be a {type(old).__name__}")
+    return float(value) if isinstance(old, float) else value
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a method costs, seen by running it: gradients per step, and numbers sent and kept, per parameter."""
+
+    passes: float
+    down: float
+    up: float
+    kept: float
+
+    @property
+    def traffic(self) -> float:
+        """Both ways together, FedAvg = 1."""
+        return (self.down + self.up) / 2
+
+
+def numbers(names: frozenset[str], record: Server | Cohort) -> int:
+    """How many numbers one client sends or receives under these names."""
+    return sum(x.shape[-1] for x in record.values(names).values())
+
+
+def cost(method: Method) -> Cost:
+    """Run two rounds on a small quadratic and watch: gradients at the oracle, reads across the network."""
+    layout = Layout(("body.weight", "head.weight", "head.bias"), ((100, 90), (10, 99), (10,)))
+    w, none = torch.zeros(layout.total, dtype=torch.float64), torch.zeros(0, dtype=torch.float64)
+    at = torch.linspace(-1.0, 1.0, 2 * layout.total, dtype=torch.float64).view(2, -1)
+    one = torch.ones(2, 1, dtype=torch.float64)
+    s = Server(w, none, method.buffers("on_server", layout, w), t=0, N=2, lr=1.0)
+    table = Table(method.buffers("per_client", layout, w))
+    for _ in range(2):
+        rows = {**blank(method, layout, w, none, 2), **table.gather((0, 1))}
+        k = Cohort(
+            (0, 1), rows, layout=layout, oracle=lambda x, b, step: (x - at, one, one, b), n=one.view(-1),
+            steps=3 * one.view(-1), nominal_steps=3, lr=0.1, p=one / 2,
+        )  # fmt: skip
+        down, up = observed_round(method, k, s)
+        table.scatter((0, 1), k.values(table.start))
+    kept = sum(x.numel() for x in table.start.values())
+    return Cost(
+        passes=round(k.evaluations.sum().item() / 6, 3),
+        down=round(down / layout.total, 2),
+        up=round(up / layout.total, 2),
+        kept=round(kept / layout.total, 2),
+    )
+
+
+def observed_round(method: Method, k: Cohort, s: Server) -> tuple[int, int]:
+    """Both halves of a round in one place; returns the numbers sent down to and up from each client."""
+    down = observed_local(method, k, s)
+    return down, observed_server(method, k, s)
+
+
+def observed_local(method: Method, k: Cohort, s: Server) -> int:
+    """The clients' half, with the server locked; returns how many numbers each client received."""
+    s.listen()
+    s.locked = True
+    try:
+        local_round(method, k, s)
+    finally:
+        s.locked = False
+    return numbers(s.sent, s)
+
+
+def observed_server(method: Method, k: Cohort, s: Server) -> int:
+    """The server's half; returns how many numbers each client sent."""
+    k.listen()
+    server_round(method, k, s)
+    s.t += 1
+    return numbers(k.sent, k)
+
+
+def blank(method: Method, layout: Layout, w: Tensor, b: Tensor, clients: int) -> dict[str, Tensor]:
+    """Empty rows of a cohort: the model's vectors, the loss, and what parts declare for one round."""
+    core: dict[str, Dim] = {"w": P, "w0": P, "delta": P, "loss": 1, "b": b.shape[-1]}
+    rows = {name: w.new_zeros(clients, length(dim, layout)) for name, dim in core.items()}
+    own = method.buffers("this_round", layout, w)
+    return rows | {name: x.expand(clients, -1) for name, x in own.items()}
+
+
+@dataclass(frozen=True)
+class Card:
+    """Methods as composed pseudo-code, one column of equations each."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _ipython_display_(self) -> None:
+        """Already printed."""
+
+
+FRAME = (
+    ("start", "each client, once", "w_k ← w"),
+    ("perturb", "each step", ""),
+    ("gradient", "", "g ← ∇L(w_k{delta})"),
+    ("correct", "", "v ← g"),
+    ("", "", "w_k ← w_k − η (clip(v) + wd · w_k)"),
+    ("finish", "each client, once", "Δ_k ← w_k − w"),
+    ("weigh", "server", "p_k ∝ n_k"),
+    ("server", "", "w ← w + step,  step = η_g Σ p_k Δ_k"),
+)
+
+
+def pseudo_code(method: Method) -> str:
+    """The round of one method, each line with the part it comes from."""
+    lines = [f"{method.name}   [{', '.join(repr(p) for p in method.parts) or 'no parts: Algorithm 0 itself'}]"]
+    for stage, when, frame in FRAME:
+        own = [(_equation(p, stage), type(p).__name__) for p in method.parts if stage and hasattr(p, stage)]
+        own = [(equation, who) for equation, who in own if equation]
+        delta = " + δ" if any(hasattr(p, "perturb") for p in method.parts) else ""
+        rows = [(frame.format(delta=delta), "")] if frame else []
+        rows = own + rows if stage == "server" else rows + own
+        for i, (equation, who) in enumerate(rows):
+            lines.append(f"  {when if i == 0 else '':<18} {stage if i == 0 else '':<9} {equation:<58} {who}".rstrip())
+    return "\n".join(lines)
+
+
+def _equation(p: Part, stage: str) -> str:
+    """A stage's line: the first of its docstring, or the one labelled with the part's reading or a switch it has on."""
+    first, *others = (inspect.getdoc(getattr(p, stage)) or "").splitlines()
+    on = {f.name if getattr(p, f.name) is True else str(getattr(p, f.name)) for f in fields(p)}  # type: ignore[arg-type]
+    labelled = [line.partition(":")[2].strip() for line in others if line.partition(":")[0] in on]
+    return labelled[-1] if labelled else first

@@ -1,0 +1,122 @@
+"""Vectors along the last axis, and the layout that knows the layers inside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+TINY = 1e-7  # FL-Simulator's epsilon: the perturbation is rho * g / (|g| + 1e-7)
+
+
+def norm(x: Tensor) -> Tensor:
+    """‖x‖, per client, kept as a last axis of one."""
+    return torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+
+
+def unit(x: Tensor) -> Tensor:
+    """x / ‖x‖, per client; zero where x is zero."""
+    return x / (norm(x) + TINY)
+
+
+def dot(x: Tensor, y: Tensor) -> Tensor:
+    """⟨x, y⟩, per client."""
+    return (x * y).sum(-1, keepdim=True)
+
+
+def cos(x: Tensor, y: Tensor) -> Tensor:
+    """The cosine of the angle between x and y, per client; zero where either is zero."""
+    return dot(unit(x), unit(y))
+
+
+def clip(v: Tensor, most: float | None) -> Tensor:
+    """v scaled down to norm `most` where it is longer (PyTorch's global-norm clipping, epsilon 1e-6)."""
+    return v if most is None else v * (most / (norm(v) + 1e-6)).clamp_max(1.0)
+
+
+def chosen(name: str, where: str) -> bool:
+    """Whether a layer's name fits `where`: patterns between commas, `!` in front takes layers away.
+
+    >>> chosen("fc.weight", "fc.*"), chosen("fc.weight", "!fc.*"), chosen("conv1.weight", "!fc.*")
+    (True, False, True)
+    """
+    patterns = [p.strip() for p in where.split(",")]
+    take = [p for p in patterns if not p.startswith("!")] or ["*"]
+    leave = [p[1:] for p in patterns if p.startswith("!")]
+    return any(fnmatchcase(name, p) for p in take) and not any(fnmatchcase(name, p) for p in leave)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each layer (parameter tensor) lies inside a model's flat vector, in the order of the module."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, tensors: dict[str, Tensor]) -> Layout:
+        return cls(tuple(tensors), tuple(tuple(x.shape) for x in tensors.values()))
+
+    @classmethod
+    def of_parameters(cls, model: nn.Module) -> Layout:
+        return cls.of(dict(model.named_parameters()))
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(prod(shape) for shape in self.shapes)
+
+    @property
+    def total(self) -> int:
+        """P, the number of parameters."""
+        return sum(self.sizes)
+
+    def __len__(self) -> int:
+        """L, the number of layers."""
+        return len(self.names)
+
+    def layers(self, x: Tensor) -> dict[str, Tensor]:
+        """The flat layers `[..., n]` of a vector `[..., P]`, by name (views)."""
+        return dict(zip(self.names, x.split(self.sizes, dim=-1), strict=True))
+
+    def tensors(self, x: Tensor) -> dict[str, Tensor]:
+        """The layers of one vector `[P]` in their own shapes, by name (views)."""
+        return {
+            name: piece.reshape(shape)
+            for (name, piece), shape in zip(self.layers(x).items(), self.shapes, strict=True)
+        }
+
+    def flat(self, tensors: dict[str, Tensor]) -> Tensor:
+        """One vector `[P]` from tensors by name: the inverse of `tensors`."""
+        return torch.cat([tensors[name].detach().reshape(-1) for name in self.names])
+
+    def select(self, where: str) -> tuple[bool, ...]:
+        """For each layer, whether its name fits `where` (see `chosen`)."""
+        picked = tuple(chosen(name, where) for name in self.names)
+        if not any(picked):
+            raise NoSuchLayer(f"no layer fits where={where!r}; the layers are {', '.join(self.names)}")
+        return picked
+
+    def map(self, filter: Callable[..., Tensor], x: Tensor) -> Tensor:
+        """Apply a filter layer by layer (or, if it says `whole`, to all chosen layers at once)."""
+        picked = self.select(getattr(filter, "where", "*"))
+        pieces = list(x.split(self.sizes, dim=-1))
+        if getattr(filter, "whole", False):
+            done = filter(torch.cat([p for p, yes in zip(pieces, picked, strict=True) if yes], dim=-1))
+            changed: Sequence[Tensor] = done.split([n for n, yes in zip(self.sizes, picked, strict=True) if yes], -1)
+        else:
+            changed = [filter(p, s) for p, s, yes in zip(pieces, self.shapes, picked, strict=True) if yes]
+        new = iter(changed)
+        return torch.cat([next(new) if yes else p for p, yes in zip(pieces, picked, strict=True)], dim=-1)
+
+    def spread(self, per_layer: Tensor) -> Tensor:
+        """One number per layer `[..., L]`, repeated over its parameters: `[..., P]`."""
+        return per_layer.repeat_interleave(torch.tensor(self.sizes, device=per_layer.device), dim=-1)
+
+
+class NoSuchLayer(ValueError):
+    """A `where` that fits no layer of the model."""
