@@ -1,0 +1,66 @@
+"""A data set that lives once on the device; clients are index lists into it, batches are gathered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fednb.data.plan import augment, batches, changes, step_count
+from fednb.data.sources import Dataset
+
+
+@dataclass(frozen=True, eq=False)
+class Resident:
+    """The data of all clients: raw samples, each client's index list, and what turns samples into inputs."""
+
+    data: Dataset
+    parts: list[Tensor]
+    dtype: torch.dtype
+    augmented: bool
+
+    @classmethod
+    def of(cls, data: Dataset, parts: list[np.ndarray], dtype: torch.dtype, augmented: bool) -> Resident:
+        lists = [torch.as_tensor(p, dtype=torch.int64, device=data.x.device) for p in parts]
+        return cls(data, lists, dtype, augmented and (data.flip or data.pad > 0))
+
+    @property
+    def sizes(self) -> Tensor:
+        return torch.tensor([len(p) for p in self.parts])
+
+    def inputs(self, x: Tensor) -> Tensor:
+        """Raw samples as the model's inputs: scaled to [0, 1], then normalised per channel."""
+        as_column = x.new_tensor(self.data.mean, dtype=self.dtype).view(-1, 1, 1)
+        spread = x.new_tensor(self.data.std, dtype=self.dtype).view(-1, 1, 1)
+        return (x.to(self.dtype) / self.data.scale - as_column) / spread
+
+    def plan(self, seed: int, t: int, ids: list[int], epochs: int, size: int) -> ResidentPlan:
+        """The batches of some clients in round t, padded with −1 to the longest of them."""
+        counts = [step_count(len(self.parts[i]), epochs, size) for i in ids]
+        index = torch.full((len(ids), max(counts), size), -1, dtype=torch.int64, device=self.data.x.device)
+        how = torch.zeros((*index.shape, 3), dtype=torch.int64, device=index.device) if self.augmented else None
+        for c, (i, steps) in enumerate(zip(ids, counts, strict=True)):
+            local = batches(seed, t, i, len(self.parts[i]), epochs, size).to(index.device)
+            index[c, :steps] = torch.where(local < 0, -1, self.parts[i][local.clamp_min(0)])
+            if how is not None:
+                how[c, :steps] = changes(seed, t, i, steps, size, self.data.pad).to(index.device)
+        return ResidentPlan(self, index, how)
+
+
+@dataclass(frozen=True, eq=False)
+class ResidentPlan:
+    """One round's batches as indices into the resident data."""
+
+    home: Resident
+    index: Tensor  # [C, S, B], −1 where there is no sample
+    how: Tensor | None  # [C, S, B, 3]
+
+    def at(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
+        index = self.index[:, step]
+        flat = index.clamp_min(0).reshape(-1)
+        x = self.home.inputs(self.home.data.x[flat])
+        if self.how is not None:
+            x = augment(x, self.how[:, step].reshape(-1, 3), self.home.data.pad)
+        return x.reshape(*index.shape, *x.shape[1:]), self.home.data.y[flat].reshape(index.shape), index >= 0

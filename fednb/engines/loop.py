@@ -1,0 +1,86 @@
+"""One client at a time, in this process: the engine to read and to debug."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fednb.data.plan import Plan
+from fednb.engines.objective import Objective, one_thread
+from fednb.engines.problem import Problem
+from fednb.record import Answer, Cohort, Server
+from fednb.rounds import Method, observed_local
+
+
+def single_oracle(objective: Objective, plan: Plan):
+    """The gradient of one client: w `[1, P]`, on the samples of its batch that are there."""
+    held: dict[int, tuple[Tensor, Tensor]] = {}  # both passes of a step see the same augmented batch
+
+    def oracle(w: Tensor, b: Tensor, step: int) -> Answer:
+        if step not in held:
+            held.clear()
+            x, y, valid = plan.at(step)
+            held[step] = (x[0], y[0]) if valid.all() else (x[valid], y[valid])
+        x, y = held[step]
+        moved = b[0].clone()
+        g, loss = objective.gradient(w[0], moved, x, y)
+        return g[None], loss.view(1, 1), torch.full_like(loss, len(y)).view(1, 1), moved[None]
+
+    return oracle
+
+
+def train_one(problem: Problem, method: Method, s: Server, client: int, rows: dict[str, Tensor]) -> tuple[Cohort, int]:
+    """One client's round; returns it with the count of numbers that it received."""
+    plan = problem.plan(s.t, [client])
+    k = problem.cohort(method, s, [client], rows, single_oracle(problem.objective, plan))
+    down = observed_local(method, k, s)
+    return k, down
+
+
+def joined(
+    problem: Problem, method: Method, s: Server, ids: Sequence[int], rows: dict[str, Tensor], evaluations: Tensor
+) -> Cohort:
+    """A cohort after training, from its clients' rows: what the server's half works on."""
+    k = problem.cohort(method, s, ids, rows, _nothing)
+    vars(k).update(evaluations=evaluations)
+    return k
+
+
+def _nothing(w: Tensor, b: Tensor, step: int) -> Answer:
+    raise RuntimeError("the server has no data: `weigh` and `server` cannot ask for gradients")
+
+
+class Loop:
+    """Clients one after another. Slow, simple, and the reference for the others."""
+
+    name = "loop"
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+
+    def train(self, method: Method, s: Server, ids: Sequence[int], rows: dict[str, Tensor]) -> tuple[Cohort, int]:
+        """All clients of a round; returns the cohort and the count of numbers that each received."""
+        with one_thread():
+            done = [
+                train_one(self.problem, method, s, i, {name: x[c : c + 1] for name, x in rows.items()})
+                for c, i in enumerate(ids)
+            ]
+        cohorts = [k for k, _ in done]
+        each = [k.values(k.buffers) for k in cohorts]
+        together = {name: torch.cat([own[name] for own in each]) for name in each[0]}
+        counted = torch.cat([k.evaluations for k in cohorts])
+        return joined(self.problem, method, s, ids, together, counted), max(down for _, down in done)
+
+    def evaluate(self, w: Tensor, b: Tensor) -> tuple[float, float]:
+        """Accuracy (in percent) and mean loss on the test set."""
+        with one_thread():
+            return total(self.problem, [self.problem.score(w, b, i) for i in range(self.problem.chunks())])
+
+
+def total(problem: Problem, scores: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    """Accuracy and loss from the pieces, added in the order of the test set."""
+    assert problem.test is not None
+    n = len(problem.test[1])
+    return 100.0 * sum(right for right, _ in scores) / n, sum(loss for _, loss in scores) / n

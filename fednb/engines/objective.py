@@ -1,0 +1,69 @@
+"""The model as a function of a flat vector, and its gradient: what engines give to mathematics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from fednb.vectors import Layout
+
+
+class Objective:
+    """Mean cross-entropy of a model whose weights are a vector `[P]` and whose buffers are a vector `[B]`."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.layout = Layout.of_parameters(model)
+        self.buffers = Layout.of({k: v for k, v in model.named_buffers() if v.is_floating_point()})
+
+    def start(self, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+        """The model's own weights and buffers as vectors."""
+        state = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        b = self.buffers.flat(state) if len(self.buffers) else torch.zeros(0)
+        return self.layout.flat(state).to(device, dtype), b.to(device, dtype)
+
+    def outputs(self, w: Tensor, b: Tensor, x: Tensor) -> Tensor:
+        """What the model answers; in training mode BatchNorm writes its new statistics into `b`."""
+        return functional_call(self.model, {**self.layout.tensors(w), **self.buffers.tensors(b)}, (x,))
+
+    def loss(self, w: Tensor, b: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(self.outputs(w, b, x), y)
+
+    def masked_loss(self, w: Tensor, b: Tensor, x: Tensor, y: Tensor, valid: Tensor) -> Tensor:
+        """The loss where some samples of the batch are only padding; zero where all are."""
+        losses = F.cross_entropy(self.outputs(w, b, x), y, reduction="none") * valid
+        return losses.sum() / valid.sum().clamp_min(1)
+
+    def gradient(self, w: Tensor, b: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """∇L and L at w on one batch."""
+        leaf = w.detach().requires_grad_()
+        loss = self.loss(leaf, b, x, y)
+        (g,) = torch.autograd.grad(loss, leaf)
+        return g, loss.detach()
+
+    @torch.no_grad()
+    def score(self, w: Tensor, b: Tensor, x: Tensor, y: Tensor) -> tuple[int, float]:
+        """Correct answers, and the sum of losses."""
+        self.model.eval()
+        try:
+            out = self.outputs(w, b, x)
+        finally:
+            self.model.train()
+        loss = F.cross_entropy(out.double(), y, reduction="sum")
+        return int((out.argmax(-1) == y).sum()), float(loss)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One torch thread: sums then have one order, so that every engine and machine load gives the same bits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,84 @@
+"""What a round needs from outside mathematics: a model, clients with data, and the local training's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fednb.data.plan import Plan
+from fednb.engines.objective import Objective
+from fednb.record import Cohort, Oracle, Server
+from fednb.rounds import Method, blank
+
+CHUNK = 500  # test samples scored at a time; fixed, so that sums have one order whoever does them
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """One experiment without its method: enough to train any cohort in any round."""
+
+    objective: Objective
+    plan: Callable[[int, Sequence[int]], Plan]
+    sizes: Tensor  # [N] samples of each client
+    steps: Tensor  # [N] local steps of each client in a round
+    lr: float
+    lr_decay: float = 1.0
+    weight_decay: float = 0.0
+    clip_norm: float | None = None
+    server_lr: float = 1.0
+    epochs: int = 1
+    nominal_steps: float = 1.0  # FL-Simulator's K: epochs · n_0 / batch, a real number
+    by_size: bool = True
+    test: tuple[Tensor, Tensor] | None = None
+    inputs: Callable[[Tensor], Tensor] = lambda x: x
+
+    @property
+    def clients(self) -> int:
+        return len(self.sizes)
+
+    def rate(self, t: int) -> float:
+        """η of round t."""
+        return self.lr * self.lr_decay**t
+
+    def server(self, method: Method, w: Tensor, b: Tensor) -> Server:
+        """The server before the first round."""
+        own = method.buffers("on_server", self.objective.layout, w)
+        return Server(w, b, own, t=0, N=self.clients, lr=self.server_lr)
+
+    def cohort(
+        self, method: Method, s: Server, ids: Sequence[int], rows: dict[str, Tensor], oracle: Oracle
+    ) -> Cohort:
+        """Clients before training, with the rows that they kept from earlier rounds."""
+        w, b = s.values(("w", "b")).values()
+        return Cohort(
+            ids,
+            {**blank(method, self.objective.layout, w, b, len(ids)), **rows},
+            layout=self.objective.layout,
+            oracle=oracle,
+            n=self.sizes[list(ids)],
+            steps=self.steps[list(ids)],
+            nominal_steps=self.nominal_steps,
+            epochs=self.epochs,
+            lr=self.rate(s.t),
+            weight_decay=self.weight_decay,
+            clip_norm=self.clip_norm,
+            p=self.shares(ids).to(w),
+        )
+
+    def shares(self, ids: Sequence[int]) -> Tensor:
+        """How much each client of a cohort counts before any part has a say: by samples, or all alike."""
+        n = self.sizes[list(ids)].double().view(-1, 1)
+        return n / n.sum() if self.by_size else torch.full_like(n, 1 / len(n))
+
+    def chunks(self) -> int:
+        """How many pieces the test set is scored in."""
+        return 0 if self.test is None else -(-len(self.test[1]) // CHUNK)
+
+    def score(self, w: Tensor, b: Tensor, chunk: int) -> tuple[int, float]:
+        """Correct answers and summed loss on one piece of the test set."""
+        assert self.test is not None
+        x, y = (part[chunk * CHUNK : (chunk + 1) * CHUNK] for part in self.test)
+        return self.objective.score(w, b, self.inputs(x), y)

@@ -1,0 +1,54 @@
+"""All clients at once: one vmapped gradient over the cohort, finished clients masked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+from torch.func import grad_and_value, vmap
+
+from fednb.data.plan import Plan
+from fednb.engines.loop import Loop
+from fednb.engines.objective import Objective, one_thread
+from fednb.engines.problem import Problem
+from fednb.record import Answer, Cohort, Server
+from fednb.rounds import Method, observed_local
+
+
+class NeedsGroupNorm(ValueError):
+    """A model with BatchNorm cannot be stacked."""
+
+
+def stacked_oracle(objective: Objective, plan: Plan):
+    """The gradients of all clients: w `[C, P]`, batches padded to one size and masked."""
+    both = vmap(grad_and_value(objective.masked_loss))
+    held: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+
+    def oracle(w: Tensor, b: Tensor, step: int) -> Answer:
+        if step not in held:
+            held.clear()
+            held[step] = plan.at(step)
+        x, y, valid = held[step]
+        g, loss = both(w, b, x, y, valid.to(w.dtype))
+        return g, loss.view(-1, 1), valid.sum(-1, keepdim=True).to(w.dtype), b
+
+    return oracle
+
+
+class Stacked(Loop):
+    """The whole cohort as one batch of models."""
+
+    name = "stacked"
+
+    def __init__(self, problem: Problem) -> None:
+        if len(problem.objective.buffers):
+            raise NeedsGroupNorm(
+                "this model has BatchNorm: clients cannot be stacked. Use its -gn form, or engine='loop' or 'pool'."
+            )
+        super().__init__(problem)
+
+    def train(self, method: Method, s: Server, ids: Sequence[int], rows: dict[str, Tensor]) -> tuple[Cohort, int]:
+        with one_thread():
+            oracle = stacked_oracle(self.problem.objective, self.problem.plan(s.t, list(ids)))
+            k = self.problem.cohort(method, s, ids, rows, oracle)
+            return k, observed_local(method, k, s)
