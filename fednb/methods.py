@@ -66,9 +66,7 @@ def method(name: str | Method, **parameters: Any) -> Method:
     if _plain(name) not in ALIASES:
         near = difflib.get_close_matches(_plain(name), ALIASES, n=3, cutoff=0.3)
         closest = ", ".join(dict.fromkeys(ALIASES[n] for n in near)) or "none"
-        raise UnknownMethod(
-            f"no method {name!r}; closest: {closest}. `fednb ls methods` lists all {len(CATALOGUE)}."
-        )
+        raise UnknownMethod(f"no method {name!r}; closest: {closest}. `fednb ls methods` lists all {len(CATALOGUE)}.")
     return CATALOGUE[ALIASES[_plain(name)]].method.but(**parameters)
 
 
@@ -103,7 +101,9 @@ def methods() -> pd.DataFrame:
     rows = []
     for name, entry in CATALOGUE.items():
         seen = cost(entry.method)
-        settable = ", ".join(f"{k}={v!r}" for k, v in entry.method.parameters().items() if k not in ("where", "reading"))
+        settable = ", ".join(
+            f"{k}={v!r}" for k, v in entry.method.parameters().items() if k not in ("where", "reading")
+        )
         rows.append(
             {
                 "method": name,

@@ -72,6 +72,11 @@ class Record:
                 f"{name!r} on the {self._whose()} has shape {tuple(old.shape)}, not {tuple(value.shape)}"
             ) from None
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Everything that can be read here."""
+        return tuple(self._values)
+
     def values(self, names: Iterable[str]) -> dict[str, Tensor]:
         """Several values at once, without noting that they were read."""
         return {name: self._values[name] for name in names}
@@ -192,9 +197,7 @@ class Table:
 
     def gather(self, ids: Sequence[int]) -> dict[str, Tensor]:
         """The rows of some clients, `[C, dim]` by name."""
-        return {
-            name: torch.stack([self.clients.get(i, self.start)[name] for i in ids]) for name in self.start
-        }
+        return {name: torch.stack([self.clients.get(i, self.start)[name] for i in ids]) for name in self.start}
 
     def scatter(self, ids: Sequence[int], rows: dict[str, Tensor]) -> None:
         """Keep the rows of a finished round."""

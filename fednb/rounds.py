@@ -1,12 +1,12 @@
 """Algorithm 0: the federated round, written once. A part fills in stages; a method is a name and its parts.
 
-    start     clients, once per round, before training                 k, s
-    perturb   where to take the gradient: delta                        k, s, delta -> delta
-    gradient  clean the data's gradient: filters live here             k, s, g -> g
-    correct   add what others know: prox, variates, duals, momentum    k, s, v -> v
-    finish    clients, once per round, after training                  k, s
-    weigh     how much each client counts                              k, s, p -> p
-    server    move the server's state                                  k, s
+start     clients, once per round, before training                 k, s
+perturb   where to take the gradient: delta                        k, s, delta -> delta
+gradient  clean the data's gradient: filters live here             k, s, g -> g
+correct   add what others know: prox, variates, duals, momentum    k, s, v -> v
+finish    clients, once per round, after training                  k, s
+weigh     how much each client counts                              k, s, p -> p
+server    move the server's state                                  k, s
 """
 
 from __future__ import annotations
@@ -76,13 +76,13 @@ class Part:
         return tuple(stage for stage in STAGES if hasattr(cls, stage))
 
 
-PartType = TypeVar("PartType", bound=type)
+OnePart = TypeVar("OnePart", bound=Part)
 
 
 @dataclass_transform(frozen_default=True)
-def part(cls: PartType) -> PartType:
+def part(cls: type[OnePart]) -> type[OnePart]:
     """Make a class a part: frozen fields, and at least one stage with an equation to print."""
-    made = dataclass(frozen=True)(cls)
+    made: type[OnePart] = dataclass(frozen=True)(cls)
     for stage in made.stages():
         if not inspect.getdoc(getattr(made, stage)):
             raise TypeError(f"{cls.__name__}.{stage} needs a docstring whose first line is its equation")

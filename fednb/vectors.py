@@ -86,8 +86,7 @@ class Layout:
     def tensors(self, x: Tensor) -> dict[str, Tensor]:
         """The layers of one vector `[P]` in their own shapes, by name (views)."""
         return {
-            name: piece.reshape(shape)
-            for (name, piece), shape in zip(self.layers(x).items(), self.shapes, strict=True)
+            name: piece.reshape(shape) for (name, piece), shape in zip(self.layers(x).items(), self.shapes, strict=True)
         }
 
     def flat(self, tensors: dict[str, Tensor]) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -22,8 +22,11 @@ class Resident:
     augmented: bool
 
     @classmethod
-    def of(cls, data: Dataset, parts: list[np.ndarray], dtype: torch.dtype, augmented: bool) -> Resident:
-        lists = [torch.as_tensor(p, dtype=torch.int64, device=data.x.device) for p in parts]
+    def of(
+        cls, data: Dataset, parts: list[np.ndarray], dtype: torch.dtype, augmented: bool, device: torch.device | str
+    ) -> Resident:
+        data = replace(data, **{name: getattr(data, name).to(device) for name in ("x", "y", "x_test", "y_test")})
+        lists = [torch.as_tensor(p, dtype=torch.int64, device=device) for p in parts]
         return cls(data, lists, dtype, augmented and (data.flip or data.pad > 0))
 
     @property
@@ -32,9 +35,8 @@ class Resident:
 
     def inputs(self, x: Tensor) -> Tensor:
         """Raw samples as the model's inputs: scaled to [0, 1], then normalised per channel."""
-        as_column = x.new_tensor(self.data.mean, dtype=self.dtype).view(-1, 1, 1)
-        spread = x.new_tensor(self.data.std, dtype=self.dtype).view(-1, 1, 1)
-        return (x.to(self.dtype) / self.data.scale - as_column) / spread
+        mean, std = (x.new_tensor(v, dtype=self.dtype).view(-1, 1, 1) for v in (self.data.mean, self.data.std))
+        return (x.to(self.dtype) / self.data.scale - mean) / std
 
     def plan(self, seed: int, t: int, ids: list[int], epochs: int, size: int) -> ResidentPlan:
         """The batches of some clients in round t, padded with −1 to the longest of them."""

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from fednb.data.plan import Plan
+from fednb.data.plan import Plan, step_count
+from fednb.data.resident import Resident
+from fednb.data.sources import Dataset, load
 from fednb.engines.objective import Objective
+from fednb.models import build
 from fednb.record import Cohort, Oracle, Server
 from fednb.rounds import Method, blank
+from fednb.setting import Setting
+from fednb.streams import stream
 
 CHUNK = 500  # test samples scored at a time; fixed, so that sums have one order whoever does them
 
@@ -48,9 +55,7 @@ class Problem:
         own = method.buffers("on_server", self.objective.layout, w)
         return Server(w, b, own, t=0, N=self.clients, lr=self.server_lr)
 
-    def cohort(
-        self, method: Method, s: Server, ids: Sequence[int], rows: dict[str, Tensor], oracle: Oracle
-    ) -> Cohort:
+    def cohort(self, method: Method, s: Server, ids: Sequence[int], rows: dict[str, Tensor], oracle: Oracle) -> Cohort:
         """Clients before training, with the rows that they kept from earlier rounds."""
         w, b = s.values(("w", "b")).values()
         return Cohort(
@@ -82,3 +87,54 @@ class Problem:
         assert self.test is not None
         x, y = (part[chunk * CHUNK : (chunk + 1) * CHUNK] for part in self.test)
         return self.objective.score(w, b, self.inputs(x), y)
+
+
+def participants(setting: Setting, seed: int, t: int) -> list[int]:
+    """Who takes part in round t: a fixed count without replacement, or a coin per client as in FL-Simulator.
+
+    The coin re-seeds numpy's old generator with t + seed (and tries the next number while nobody comes), so that
+    FL-Simulator's published runs met the same clients.
+    """
+    N = setting.clients
+    if setting.sampling == "fixed":
+        some = max(1, int(setting.participation * N))
+        return sorted(stream(seed, "participants", t).choice(N, size=some, replace=False).tolist())
+    draws = (np.random.RandomState(t + seed + j).random_sample(N) <= setting.participation for j in count())
+    return np.flatnonzero(next(drawn for drawn in draws if drawn.any())).tolist()
+
+
+def clients_of(setting: Setting, seed: int, data: Dataset) -> list[np.ndarray]:
+    """Each client's sample indices; a smaller training set is a random subset, the same for every partition."""
+    chosen = np.arange(len(data.y))
+    if setting.samples is not None and setting.samples < len(chosen):
+        chosen = np.sort(stream(seed, "samples").permutation(len(chosen))[: setting.samples])
+    parts = setting.partition.split(data.y.cpu().numpy()[chosen], setting.clients, seed)
+    return [chosen[p] for p in parts]
+
+
+def problem_of(
+    setting: Setting, seed: int, device: str | torch.device = "cpu", data: Dataset | None = None,
+    parts: list[np.ndarray] | None = None,
+) -> Problem:  # fmt: skip
+    """The problem that a setting and a seed describe. Data and parts may be handed in where they are known already."""
+    data = load(setting.data) if data is None else data
+    parts = clients_of(setting, seed, data) if parts is None else parts
+    dtype = {"fp32": torch.float32, "fp64": torch.float64}[setting.precision]
+    home = Resident.of(data, parts, dtype, setting.augment, device)
+    model = build(setting.model, data.classes, data.input, seed=seed).to(device, dtype)
+    return Problem(
+        Objective(model),
+        lambda t, ids: home.plan(seed, t, list(ids), setting.epochs, setting.batch),
+        sizes=home.sizes,
+        steps=torch.tensor([step_count(len(p), setting.epochs, setting.batch) for p in parts]),
+        lr=setting.lr,
+        lr_decay=setting.lr_decay,
+        weight_decay=setting.weight_decay,
+        clip_norm=setting.clip_norm,
+        server_lr=setting.server_lr,
+        epochs=setting.epochs,
+        nominal_steps=setting.epochs * len(parts[0]) / setting.batch,
+        by_size=setting.weighting == "size",
+        test=(home.data.x_test, home.data.y_test),
+        inputs=home.inputs,
+    )

@@ -1,0 +1,1 @@
+"""Data: where the samples come from (`sources`) and which client holds them (`partition`)."""

@@ -1,0 +1,73 @@
+"""Engines join mathematics to data. All give the same weights; they differ in speed."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from fednb.data.sources import load
+from fednb.engines.loop import Loop
+from fednb.engines.pool import Pool
+from fednb.engines.problem import clients_of, problem_of
+from fednb.engines.stacked import Stacked
+from fednb.rounds import Method
+from fednb.setting import Setting
+
+ENGINES = ("auto", "loop", "pool", "stacked")
+SMALL = 2e10  # weight updates times samples below which starting worker processes takes longer than it saves
+
+Engine = Loop | Pool | Stacked
+
+
+class BadEngine(ValueError):
+    """An engine or device that is not there."""
+
+
+def device_of(name: str) -> torch.device:
+    """A device by name; "auto" is the GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise BadEngine(f"device = {name!r}: must be auto, cpu or cuda") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise BadEngine(f"device = {name!r}: torch finds no GPU here; use cpu or auto")
+    return device
+
+
+def choose(
+    name: str, setting: Setting, method: Method, seed: int, *, device: str = "auto", workers: int | None = None
+) -> Engine:
+    """The engine by name. "auto" takes stacked on a GPU; on a CPU pool, or loop where the run is small."""
+    if name not in ENGINES:
+        raise BadEngine(f"engine = {name!r}: must be one of {', '.join(ENGINES)}")
+    if workers is not None and workers < 1:
+        raise BadEngine(f"workers = {workers}: must be at least 1")
+    where = device_of(device)
+    data = load(setting.data)
+    parts = clients_of(setting, seed, data)
+    problem = problem_of(setting, seed, where, data, parts)
+    if name == "auto":
+        name = _automatic(setting, method, where, problem.objective.layout.total, sum(map(len, parts)))
+    if name == "pool":
+        if where.type != "cpu":
+            raise BadEngine("engine = 'pool' runs on the CPU; use device='cpu', or engine='stacked'")
+        return Pool(problem, setting, seed, data, parts, workers or cores())
+    return {"loop": Loop, "stacked": Stacked}[name](problem)
+
+
+def _automatic(setting: Setting, method: Method, device: torch.device, P: int, samples: int) -> str:
+    if device.type == "cuda":
+        return "loop" if setting.model.endswith("-bn") or "-bn-" in setting.model else "stacked"
+    work = setting.rounds * setting.participation * setting.epochs * samples * P
+    local = any(
+        type(p).__module__ == "__main__" for p in method.parts
+    )  # defined in a notebook: only this process has it
+    return "loop" if local or cores() == 1 or work < SMALL or os.name != "posix" else "pool"
+
+
+def cores() -> int:
+    """The CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,257 @@
+"""run(setting, method, seed): train, evaluate, checkpoint; resume what was interrupted, reuse what is finished."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from fednb import probes
+from fednb.engines import Engine, choose
+from fednb.engines.problem import participants
+from fednb.methods import method as named
+from fednb.record import Server, Table
+from fednb.rounds import Method, observed_server
+from fednb.setting import Setting
+from fednb.store import Entry, key_of
+
+Watch = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as the store has it."""
+
+    entry: Entry
+    setting: Setting
+    method: Method
+    seed: int
+
+    @property
+    def key(self) -> str:
+        return self.entry.key
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        return self.entry.about()
+
+    @property
+    def status(self) -> str:
+        """finished, diverged, or running (also where it was interrupted)."""
+        return self.about.get("status", "absent")
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        return self.entry.history()
+
+    @cached_property
+    def history(self):
+        """One row per round, as a pandas table."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows)
+
+    @property
+    def accuracies(self) -> list[float]:
+        """Test accuracy in percent, of the rounds that were evaluated and finite."""
+        return [row["accuracy"] for row in self.rows if row["accuracy"] is not None and isfinite(row["accuracy"])]
+
+    @property
+    def accuracy_last(self) -> float | None:
+        """Of the last round; nothing where the run diverged."""
+        return self.accuracies[-1] if self.accuracies and self.status == "finished" else None
+
+    @property
+    def accuracy_best(self) -> float | None:
+        return max(self.accuracies, default=None)
+
+    @property
+    def accuracy(self) -> float | None:
+        """The one that the setting reports."""
+        if self.setting.report == "mean_last_10":
+            return float(np.mean(self.accuracies[-10:])) if self.accuracy_last is not None else None
+        return self.accuracy_best if self.setting.report == "best" else self.accuracy_last
+
+    @cached_property
+    def w(self) -> Tensor:
+        """The global model's weights after the last finished round."""
+        return self.entry.weights()["w"]
+
+    @property
+    def weights_sha256(self) -> str:
+        state = self.entry.weights()
+        return hashlib.sha256(b"".join(state[name].numpy().tobytes() for name in ("w", "b"))).hexdigest()
+
+    def probed(self, t: int) -> probes.Kept:
+        """What the run's probe kept in round t."""
+        return probes.kept(self.entry.folder, t)
+
+    def summary(self) -> dict[str, Any]:
+        """The run in one line of JSON."""
+        seconds = [row["seconds"] for row in self.rows]
+        return {
+            "key": self.key,
+            "status": self.status,
+            "method": self.method.name,
+            "rounds": len(self.rows),
+            "accuracy_last": self.accuracy_last,
+            "accuracy_best": self.accuracy_best,
+            "seconds_per_round": float(np.mean(seconds)) if seconds else None,
+            "weights_sha256": self.weights_sha256,
+            "engine": self.about["engine"],
+            "device": self.about["device"],
+        }
+
+
+def absent(setting: Setting, method: Method, seed: int, probe: probes.Probe | None = None) -> Run:
+    """The run with this identity, whether or not it has been started."""
+    identity = (setting.but(report="last"), method, seed, *([probe] if probe else []))  # reporting changes no number
+    return Run(Entry.of(key_of(*identity)), setting, method, seed)
+
+
+def run(
+    setting: Setting,
+    method: str | Method,
+    seed: int = 0,
+    *,
+    engine: str = "auto",
+    device: str = "auto",
+    workers: int | None = None,
+    probe: probes.Probe | None = None,
+    progress: bool | Watch = True,
+) -> Run:
+    """Run a method in a setting, or take it from the store where it is finished.
+
+    An interrupted run goes on after its last finished round, with the same bits as if nothing had happened. A loss
+    that stops being finite ends the run with status "diverged".
+    """
+    method = named(method)
+    wanted = absent(setting, method, seed, probe)
+    if not wanted.entry.ended:
+        made = choose(engine, setting, method, seed, device=device, workers=workers)
+        with wanted.entry.alone():
+            if not wanted.entry.ended:
+                with _watching(progress, setting, method) as watch:
+                    _train(wanted, made, probe, watch)
+    return absent(setting, method, seed, probe)
+
+
+def _train(wanted: Run, engine: Engine, probe: probes.Probe | None, watch: Watch) -> None:
+    setting, method, entry, problem = wanted.setting, wanted.method, wanted.entry, engine.problem
+    dtype, device = next((p.dtype, p.device) for p in problem.objective.model.parameters())
+    w, b = problem.objective.start(dtype, device)
+    s, table = problem.server(method, w, b), Table(method.buffers("per_client", problem.objective.layout, w))
+    history = entry.load(s, table)
+    about = _about(wanted, engine, device) | {"started": entry.about().get("started", _now())}
+    entry.describe(about | {"status": "running"})
+    for row in history:
+        watch(row)
+    while s.t < setting.rounds and all(map(_sound, history[-1:])):
+        ids = participants(setting, wanted.seed, s.t)
+        history.append(_one_round(engine, method, s, table, ids, setting, probe, entry.folder))
+        entry.save(s, table, ids, history)
+        watch(history[-1])
+    entry.describe(about | {"status": "finished" if _sound(history[-1]) else "diverged", "ended": _now()})
+
+
+def _sound(row: dict[str, Any]) -> bool:
+    """Whether the round's numbers are still numbers."""
+    return isfinite(row["train_loss"]) and isfinite(row["drift"])
+
+
+def _one_round(engine: Engine, method: Method, s: Server, table: Table, ids: list[int], setting: Setting,
+               probe: probes.Probe | None, folder: Path) -> dict[str, Any]:  # fmt: skip
+    """One round, from the participants to a line of the history."""
+    t, problem = s.t, engine.problem
+    seen = probe is not None and t in probe.rounds
+    vectors = probes.before_training(probe, problem, method, s, ids, table) if seen else {}
+    began = time.perf_counter()
+    k, down = engine.train(method, s, ids, table.gather(ids))
+    up = observed_server(method, k, s)
+    table.scatter(ids, k.values(table.start))
+    seconds = time.perf_counter() - began
+    now = k.values(("w", "delta", "loss", "b"))
+    if seen:
+        vectors |= {"model": now["w"]} if "model" in probe.what else {}
+        probes.keep(folder, t, ids, problem.objective.layout, vectors)
+    tested = (t + 1) % setting.evaluate_every == 0 or t + 1 == setting.rounds
+    accuracy, loss = engine.evaluate(*s.values(("w", "b")).values()) if tested else (None, None)
+    width = now["w"].element_size()
+    return {
+        "round": t,
+        "accuracy": accuracy,
+        "test_loss": loss,
+        "train_loss": float(now["loss"].double().mean()),
+        "drift": float(now["delta"].double().norm(dim=-1).mean()),
+        "seconds": seconds,
+        "gradient_evaluations": int(k.evaluations.sum()),
+        "bytes_down": down * width * len(ids),
+        "bytes_up": up * width * len(ids),
+        "clients": len(ids),
+        "lr": problem.rate(t),
+    }
+
+
+@contextmanager
+def _watching(progress: bool | Watch, setting: Setting, method: Method) -> Iterator[Watch]:
+    """A progress bar, a caller's own function, or silence."""
+    if callable(progress):
+        yield progress
+        return
+    with tqdm(total=setting.rounds, desc=method.name, unit="round", disable=not progress, leave=False) as bar:
+
+        def watch(row: dict[str, Any]) -> None:
+            if row["accuracy"] is not None:
+                bar.set_postfix_str(f"accuracy {row['accuracy']:.2f}%", refresh=False)
+            bar.update()
+
+        yield watch
+
+
+def _about(wanted: Run, engine: Engine, device: torch.device) -> dict[str, Any]:
+    import fednb
+
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU"
+    return {
+        "key": wanted.key,
+        "setting": wanted.setting.plain(),
+        "method": wanted.method.name,
+        "parts": repr(wanted.method),
+        "seed": wanted.seed,
+        "engine": engine.name,
+        "device": str(device),
+        "device_name": name,
+        "versions": {
+            "fednb": fednb.__version__,
+            "commit": _commit(),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+    }
+
+
+def _commit() -> str | None:
+    """The checkout's commit, where the package runs from one."""
+    here = Path(__file__).resolve().parent.parent
+    if not (here / ".git").exists():
+        return None
+    done = subprocess.run(["git", "-C", str(here), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return done.stdout.strip() or None
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

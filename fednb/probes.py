@@ -1,0 +1,95 @@
+"""What to keep from a round beside its result: the clients' gradients, perturbations and models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fednb.engines.loop import single_oracle
+from fednb.engines.objective import one_thread
+from fednb.engines.problem import Problem
+from fednb.record import Cohort, Server, Table
+from fednb.rounds import Method
+from fednb.store import load_tensors, save_tensors
+from fednb.vectors import Layout
+
+KINDS = ("gradient", "perturbation", "model")
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Keep `what` of every participant in these rounds.
+
+    Gradients and perturbations are taken at the global model that the round starts from, on each client's first
+    `batches` batches (the mean of them), before any training. Models are the clients' own after training.
+    """
+
+    what: tuple[str, ...] = ("perturbation",)
+    rounds: tuple[int, ...] = (0,)
+    batches: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "what", tuple(self.what))
+        object.__setattr__(self, "rounds", tuple(self.rounds))
+        if unknown := set(self.what) - set(KINDS):
+            raise ValueError(f"probe {sorted(unknown)[0]!r}: must be one of {', '.join(KINDS)}")
+        if self.batches < 1 or any(t < 0 for t in self.rounds):
+            raise ValueError(f"batches = {self.batches}, rounds = {self.rounds}: at least 1 batch, rounds from 0")
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """What a probe kept in one round: vectors `[C, P]` by name, with the layers inside them."""
+
+    round: int
+    clients: tuple[int, ...]
+    layout: Layout
+    vectors: dict[str, Tensor]
+
+
+def before_training(probe: Probe, problem: Problem, method: Method, s: Server, ids: Sequence[int], table: Table):
+    """Gradients and perturbations of each participant, `[C, P]` by name. Nothing of the run changes."""
+    wanted = [what for what in probe.what if what != "model"]
+    each = [_one(probe, problem, method, s, i, table) for i in ids] if wanted else []
+    return {what: torch.cat([x[what] for x in each]) for what in wanted}
+
+
+def _one(probe: Probe, problem: Problem, method: Method, s: Server, i: int, table: Table) -> dict[str, Tensor]:
+    oracle = single_oracle(problem.objective, problem.plan(s.t, [i]))
+    k = problem.cohort(method, s, [i], table.gather([i]), oracle)
+    with one_thread():
+        k.w0 = k.w = s.w
+        k.b = s.b
+        method.each("start", k, s)
+        looks = [_look(method, k, s, step) for step in range(min(probe.batches, k.max_steps))]
+    return {what: torch.stack([look[what] for look in looks]).mean(0) for what in ("gradient", "perturbation")}
+
+
+def _look(method: Method, k: Cohort, s: Server, step: int) -> dict[str, Tensor]:
+    k.begin(step)
+    delta = method.fold("perturb", k, s, None)
+    return {"gradient": k.grad(k.w), "perturbation": torch.zeros_like(k.w) if delta is None else delta}
+
+
+def keep(folder: Path, t: int, ids: Sequence[int], layout: Layout, vectors: dict[str, Tensor]) -> None:
+    """Write one round's vectors into the run's folder."""
+    (folder / "probes").mkdir(exist_ok=True)
+    about = {"clients": json.dumps(list(ids)), "layout": json.dumps([layout.names, layout.shapes])}
+    save_tensors(_path(folder, t), vectors, about)
+
+
+def kept(folder: Path, t: int) -> Kept:
+    """Read them back."""
+    vectors, about = load_tensors(_path(folder, t))
+    names, shapes = json.loads(about["layout"])
+    layout = Layout(tuple(names), tuple(tuple(shape) for shape in shapes))
+    return Kept(t, tuple(json.loads(about["clients"])), layout, vectors)
+
+
+def _path(folder: Path, t: int) -> Path:
+    return folder / "probes" / f"round-{t:06d}.safetensors"
