@@ -1,7 +1,44 @@
-"""fednb: federated learning papers, reproduced notebook by notebook."""
+"""fednb: federated learning papers, reproduced notebook by notebook.
 
-from fednb import filters
+What needs plotting, notebooks or files of papers is imported when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from fednb import filters, parts
+from fednb.engines.problem import class_counts
+from fednb.engines.replay import replay
+from fednb.experiment import run
 from fednb.methods import card, method, methods, spec_grad_filter
+from fednb.probes import Probe
+from fednb.rounds import Method, Part, part
+from fednb.setting import Setting
 
 __version__ = "0.1.0"
-__all__ = ["card", "filters", "method", "methods", "spec_grad_filter"]
+__all__ = [
+    "Method", "Part", "Probe", "Setting", "card", "class_counts", "embed", "filters", "histories", "method", "methods",
+    "page", "papers", "part", "parts", "plots", "replay", "run", "spec_grad_filter", "spectra", "verdict",
+]  # fmt: skip
+
+_LATER = {
+    "papers": ("fednb.papers", "papers"),
+    "verdict": ("fednb.report", "verdict"),
+    "spectra": ("fednb.metrics.spectra", None),
+    "embed": ("fednb.metrics.embed", None),
+    "histories": ("fednb.grid", "histories"),
+    "page": ("fednb.report", "Page"),
+    "plots": ("fednb.plots", None),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'fednb' has no attribute {name!r}")
+    module, inside = _LATER[name]
+    found = import_module(module)
+    value = found if inside is None else getattr(found, inside)
+    globals()[name] = value
+    return value

@@ -185,8 +185,7 @@ def _one_round(engine: Engine, method: Method, s: Server, table: Table, ids: lis
     seconds = time.perf_counter() - began
     now = k.values(("w", "delta", "loss", "b"))
     if seen:
-        vectors |= {"model": now["w"]} if "model" in probe.what else {}
-        probes.keep(folder, t, ids, problem.objective.layout, vectors)
+        probes.keep(folder, t, ids, problem.objective.layout, vectors | probes.after_training(probe, k))
     tested = (t + 1) % setting.evaluate_every == 0 or t + 1 == setting.rounds
     accuracy, loss = engine.evaluate(*s.values(("w", "b")).values()) if tested else (None, None)
     width = now["w"].element_size()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 import re
 from dataclasses import dataclass
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from fednb.filters import Filter, GaussianDetrend, HighPass, LocalAverage
 from fednb.parts import ClientMomentum, Dyn, FilterGradient, FilterPerturbation, Prox, Sam, Scaffold
 from fednb.rounds import Card, Method, cost, pseudo_code
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class UnknownMethod(KeyError):
@@ -98,6 +99,8 @@ SGF_FEDCM = _add(_named("SpecGradFilter-FedCM", spec_grad_filter(FEDCM)), SGF, "
 
 def methods() -> pd.DataFrame:
     """The catalogue as a table; passes, traffic and state are observed by running each method, not typed in."""
+    import pandas as pd
+
     rows = []
     for name, entry in CATALOGUE.items():
         seen = cost(entry.method)

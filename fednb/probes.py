@@ -18,7 +18,7 @@ from fednb.rounds import Method
 from fednb.store import load_tensors, save_tensors
 from fednb.vectors import Layout
 
-KINDS = ("gradient", "perturbation", "model")
+BEFORE, AFTER = ("gradient", "perturbation"), ("move", "model")
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Probe:
     """Keep `what` of every participant in these rounds.
 
     Gradients and perturbations are taken at the global model that the round starts from, on each client's first
-    `batches` batches (the mean of them), before any training. Models are the clients' own after training.
+    `batches` batches (the mean of them), before any training. Moves and models are the clients' own after training.
     """
 
     what: tuple[str, ...] = ("perturbation",)
@@ -36,8 +36,8 @@ class Probe:
     def __post_init__(self) -> None:
         object.__setattr__(self, "what", tuple(self.what))
         object.__setattr__(self, "rounds", tuple(self.rounds))
-        if unknown := set(self.what) - set(KINDS):
-            raise ValueError(f"probe {sorted(unknown)[0]!r}: must be one of {', '.join(KINDS)}")
+        if unknown := set(self.what) - {*BEFORE, *AFTER}:
+            raise ValueError(f"probe {sorted(unknown)[0]!r}: must be one of {', '.join(BEFORE + AFTER)}")
         if self.batches < 1 or any(t < 0 for t in self.rounds):
             raise ValueError(f"batches = {self.batches}, rounds = {self.rounds}: at least 1 batch, rounds from 0")
 
@@ -54,7 +54,7 @@ class Kept:
 
 def before_training(probe: Probe, problem: Problem, method: Method, s: Server, ids: Sequence[int], table: Table):
     """Gradients and perturbations of each participant, `[C, P]` by name. Nothing of the run changes."""
-    wanted = [what for what in probe.what if what != "model"]
+    wanted = [what for what in probe.what if what in BEFORE]
     each = [_one(probe, problem, method, s, i, table) for i in ids] if wanted else []
     return {what: torch.cat([x[what] for x in each]) for what in wanted}
 
@@ -67,13 +67,19 @@ def _one(probe: Probe, problem: Problem, method: Method, s: Server, i: int, tabl
         k.b = s.b
         method.each("start", k, s)
         looks = [_look(method, k, s, step) for step in range(min(probe.batches, k.max_steps))]
-    return {what: torch.stack([look[what] for look in looks]).mean(0) for what in ("gradient", "perturbation")}
+    return {what: torch.stack([look[what] for look in looks]).mean(0) for what in BEFORE}
 
 
 def _look(method: Method, k: Cohort, s: Server, step: int) -> dict[str, Tensor]:
     k.begin(step)
     delta = method.fold("perturb", k, s, None)
     return {"gradient": k.grad(k.w), "perturbation": torch.zeros_like(k.w) if delta is None else delta}
+
+
+def after_training(probe: Probe, k: Cohort) -> dict[str, Tensor]:
+    """Moves and models of each participant."""
+    done = {"move": k.values(["delta"])["delta"], "model": k.values(["w"])["w"]}
+    return {what: done[what] for what in probe.what if what in AFTER}
 
 
 def keep(folder: Path, t: int, ids: Sequence[int], layout: Layout, vectors: dict[str, Tensor]) -> None:

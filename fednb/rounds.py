@@ -12,8 +12,9 @@ server    move the server's state                                  k, s
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
+from math import inf
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import torch
@@ -52,6 +53,12 @@ def server_round(method: Method, k: Cohort, s: Server) -> None:
     s.b = (p * k.b).sum(0)
 
 
+Range = tuple[str, Callable[[float], bool]]
+AT_LEAST_0: Range = ("at least 0", lambda v: 0 <= v < inf)
+ABOVE_0: Range = ("above 0", lambda v: 0 < v < inf)
+SHARE: Range = ("between 0 and 1", lambda v: 0 <= v <= 1)
+
+
 class Part:
     """One idea of one paper: the stages it touches and the state it declares."""
 
@@ -61,6 +68,7 @@ class Part:
     ascends: ClassVar[bool] = False  # makes a perturbation; a method has at most one
     shapes_ascent: ClassVar[bool] = False  # changes a perturbation that a part before it made
     readings: ClassVar[tuple[str, ...]] = ()  # the allowed values of `reading`, the default first
+    ranges: ClassVar[dict[str, Range]] = {}  # what each number may be
 
     def initial(self) -> dict[str, float]:
         """Start values other than zero."""
@@ -70,6 +78,9 @@ class Part:
         reading = getattr(self, "reading", None)
         if reading is not None and reading not in self.readings:
             raise BadReading(f"{type(self).__name__}.reading = {reading!r}: must be one of {', '.join(self.readings)}")
+        for name, (allowed, fits) in self.ranges.items():
+            if not fits(getattr(self, name)):
+                raise BadParameter(f"{type(self).__name__}.{name} = {getattr(self, name)!r}: must be {allowed}")
 
     @classmethod
     def stages(cls) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
+from math import inf
 from typing import Any
 
 from fednb.data.partition import Dirichlet, Partition
@@ -36,7 +37,7 @@ def _whole(default: int | None, help: str, least: int = 1) -> Any:
 
 
 def _positive(default: float, help: str) -> Any:
-    return _number(default, "above 0", lambda v: v > 0, help)
+    return _number(default, "above 0", lambda v: 0 < v < inf, help)
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,12 @@ class Setting:
     participation: float = _number(0.5, "above 0 and at most 1", lambda v: 0 < v <= 1, "share of clients in a round")
     sampling: str = _choice("fixed", ("fixed", "coin"), "a fixed count each round, or a coin per client (FL-Simulator)")
     rounds: int = _whole(5, "communication rounds")
-    epochs: int = _whole(1, "local epochs")
-    batch: int = _whole(20, "local batch size")
+    epochs: int = _whole(2, "local epochs")
+    batch: int = _whole(10, "local batch size")
     lr: float = _positive(0.1, "local learning rate")
     lr_decay: float = _number(0.998, "above 0 and at most 1", lambda v: 0 < v <= 1, "factor on the rate, per round")
     server_lr: float = _positive(1.0, "server learning rate")
-    weight_decay: float = _number(1e-3, "at least 0", lambda v: v >= 0, "added behind the clip, never filtered")
+    weight_decay: float = _number(1e-3, "at least 0", lambda v: 0 <= v < inf, "added behind the clip, never filtered")
     clip_norm: float | None = _number(10.0, "above 0, or none", lambda v: v > 0, "clip each step to this norm; or none")
     weighting: str = _choice("size", ("size", "uniform"), "how clients count in the mean")
     augment: bool = field(default=True, metadata={"help": "flip and crop as the data set's papers do"})

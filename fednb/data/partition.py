@@ -75,7 +75,6 @@ class Dirichlet(Partition):
     alpha: float = 0.1
     minimum: int = 10
     name: ClassVar[str] = "dirichlet"
-    least: ClassVar[int] = 1  # a client without samples cannot train
 
     def deal(self, labels, clients, rng):
         cuts = self.cuts(np.bincount(labels), clients, rng)

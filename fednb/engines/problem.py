@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fednb.data.partition import PartitionFailed, counts
 from fednb.data.plan import Plan, step_count
 from fednb.data.resident import Resident
 from fednb.data.sources import Dataset, load
@@ -109,7 +110,15 @@ def clients_of(setting: Setting, seed: int, data: Dataset) -> list[np.ndarray]:
     if setting.samples is not None and setting.samples < len(chosen):
         chosen = np.sort(stream(seed, "samples").permutation(len(chosen))[: setting.samples])
     parts = setting.partition.split(data.y.cpu().numpy()[chosen], setting.clients, seed)
+    if empty := [i for i, p in enumerate(parts) if len(p) == 0]:
+        raise PartitionFailed(f"{setting.partition} leaves client {empty[0]} without samples; raise its minimum to 1")
     return [chosen[p] for p in parts]
+
+
+def class_counts(setting: Setting, seed: int = 0) -> np.ndarray:
+    """Who has what: samples of each class at each client, `[clients, classes]`."""
+    data = load(setting.data)
+    return counts(data.y.numpy(), clients_of(setting, seed, data), data.classes)
 
 
 def problem_of(

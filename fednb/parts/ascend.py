@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fednb.filters import Filter, HighPass
 from fednb.record import Cohort, Server
-from fednb.rounds import Part, part
+from fednb.rounds import AT_LEAST_0, Part, part
 from fednb.vectors import unit
 
 
@@ -21,6 +21,7 @@ class Sam(Part):
 
     rho: float = 0.1
     ascends = True
+    ranges = {"rho": AT_LEAST_0}
 
     def perturb(self, k: Cohort, s: Server, delta: Tensor | None) -> Tensor:
         """δ ← ρ ∇L(w_k) / ‖∇L(w_k)‖"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from fednb.record import Cohort, P, Server
-from fednb.rounds import Part, part
+from fednb.rounds import ABOVE_0, AT_LEAST_0, SHARE, Part, part
 
 
 @part
@@ -18,6 +18,7 @@ class Prox(Part):
 
     mu: float = 0.1
     prox_in_clip: bool = False
+    ranges = {"mu": AT_LEAST_0}
 
     def start(self, k: Cohort, s: Server) -> None:
         """wd ← wd + μ   (+ μ w_k, behind the clip)
@@ -46,6 +47,7 @@ class Dyn(Part):
     reading: str = "corrected"
     prox_in_clip: bool = False
     readings = ("corrected", "printed")
+    ranges = {"beta": ABOVE_0}
     per_client = {"h": P}
     on_server = {"h": P}  # the mean of all clients' h, kept without asking them
 
@@ -122,6 +124,7 @@ class ClientMomentum(Part):
     alpha: float = 0.1
     reading: str = "corrected"
     readings = ("corrected", "released")
+    ranges = {"alpha": SHARE}
     on_server = {"m": P}
 
     def correct(self, k: Cohort, s: Server, v: Tensor) -> Tensor:

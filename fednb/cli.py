@@ -1,0 +1,152 @@
+"""The command `fednb`: list what there is, run one method, execute a notebook, look at a run."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import sys
+from dataclasses import fields
+from typing import Any
+
+from fednb import notebooks
+from fednb.data import sources
+from fednb.engines import ENGINES
+from fednb.experiment import run
+from fednb.grid import SCALES, NeedsGpu
+from fednb.methods import UnknownMethod, method, methods
+from fednb.models import names as model_names
+from fednb.papers import UnknownPaper, papers
+from fednb.setting import Setting
+from fednb.store import UnknownRun, find
+
+MISUSE = (ValueError, UnknownMethod, UnknownPaper, UnknownRun, NeedsGpu, sources.DataNotFound)  # exit status 2
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Parse, do, and turn errors that a user can mend into one line and exit status 2."""
+    asked = parser().parse_args(argv)
+    try:
+        return asked.do(asked)
+    except MISUSE as error:
+        print(f"fednb: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nfednb: interrupted; the same command goes on after the last finished round", file=sys.stderr)
+        return 130
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="fednb", description=__doc__)
+    verbs = top.add_subparsers(required=True, metavar="ls | run | notebook | show")
+    ls = verbs.add_parser("ls", help="what there is")
+    ls.add_argument("what", choices=sorted(LISTS))
+    ls.set_defaults(do=do_ls)
+    _add_run(verbs.add_parser("run", help="run one method in one setting, or resume it, or show it if it is finished"))
+    book = verbs.add_parser("notebook", help="execute a notebook headless")
+    book.add_argument("name", help="such as fedfft/01; `fednb ls notebooks` lists all")
+    book.add_argument("--scale", default="smoke", help=" | ".join(SCALES))
+    book.add_argument("-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
+    book.set_defaults(do=do_notebook)
+    show = verbs.add_parser("show", help="a run from the store")
+    show.add_argument("key", help="its key, or the beginning of it")
+    show.set_defaults(do=do_show)
+    return top
+
+
+def _add_run(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("name", nargs="?", metavar="METHOD", help="same as --method")
+    verb.add_argument("--method", default="FedAvg", help="see `fednb ls methods`")
+    verb.add_argument("-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"),
+                      help="a parameter of the method, such as -p rho 0.05")  # fmt: skip
+    verb.add_argument("--seed", type=int, default=0)
+    verb.add_argument("--engine", default="auto", help=" | ".join(ENGINES))
+    verb.add_argument("--device", default="auto", help="auto | cpu | cuda")
+    verb.add_argument("--workers", type=int, help="worker processes of the pool engine")
+    verb.add_argument("--json", action="store_true", help="end with one line of JSON")
+    verb.add_argument("--quiet", action="store_true", help="no progress bar")
+    defaults = Setting()
+    for f in fields(Setting):
+        allowed = f" ({f.metadata['allowed']})" if "allowed" in f.metadata else ""
+        names = dict.fromkeys([f"--{f.name.replace('_', '-')}", f"--{f.name}"])
+        text = f"{f.metadata['help']}{allowed}; default {getattr(defaults, f.name)}".replace("%", "%%")
+        verb.add_argument(*names, dest=f.name, metavar="VALUE", help=text)
+    verb.set_defaults(do=do_run)
+
+
+def plain(text: str) -> Any:
+    """A value as typed: a number, true or false, none, a list, or the text itself."""
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def do_run(asked: argparse.Namespace) -> int:
+    given = {f.name: plain(v) for f in fields(Setting) if (v := getattr(asked, f.name)) is not None}
+    setting = Setting().but(**given)
+    chosen = method(asked.name or asked.method, **{name: plain(value) for name, value in asked.parameters})
+    done = run(setting, chosen, asked.seed, engine=asked.engine, device=asked.device, workers=asked.workers,
+               progress=not asked.quiet)  # fmt: skip
+    seen = done.summary()
+    if asked.json:
+        print(json.dumps(seen))
+    else:
+        print("\n".join(f"{name:<18} {value}" for name, value in seen.items()))
+        print(f"{'folder':<18} {done.entry.folder}")
+    return 0
+
+
+def do_ls(asked: argparse.Namespace) -> int:
+    print(LISTS[asked.what]())
+    return 0
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    import pandas as pd
+
+    return pd.DataFrame(rows).to_string(index=False)
+
+
+LISTS = {
+    "methods": lambda: methods().to_string(),
+    "papers": lambda: papers().to_string(),
+    "notebooks": lambda: _table([{"notebook": name, "title": notebooks.title(name)} for name in notebooks.names()]),
+    "data": lambda: _table(sources.table()),
+    "models": lambda: "\n".join(model_names()),
+}
+
+
+def do_notebook(asked: argparse.Namespace) -> int:
+    given = {name: plain(value) for name, value in asked.parameters}
+    if asked.scale not in SCALES:
+        raise ValueError(f"scale = {asked.scale!r}: must be one of {', '.join(SCALES)}")
+    name = notebooks.find(asked.name)
+    try:
+        folder = notebooks.execute(name, {"scale": asked.scale, **given})
+    except notebooks.CellFailed as error:
+        print(f"fednb: {error}", file=sys.stderr)
+        return 1
+    for text in sorted(folder.glob("*.txt"), key=os.path.getmtime):
+        print(f"\n{text.stem}\n{text.read_text()}", end="")
+    print(f"\nnotebook  {folder / 'executed.ipynb'}")
+    for picture in sorted(folder.glob("*.png"), key=os.path.getmtime):
+        print(f"figure    {picture}")
+    return 0
+
+
+def do_show(asked: argparse.Namespace) -> int:
+    entry = find(asked.key)
+    print(json.dumps(entry.about(), indent=1, ensure_ascii=False))
+    rows = entry.history()
+    print(_table(rows[-10:]) if rows else "no finished round")
+    print(f"{len(rows)} finished rounds in {entry.folder}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,146 @@
+"""Settings x methods x seeds: what a table or figure needs, what of it is there, and how to get the rest."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tqdm import tqdm
+
+from fednb.experiment import Run, absent, run
+from fednb.methods import method
+from fednb.probes import Probe
+from fednb.rounds import Method
+from fednb.setting import Setting
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCALES = ("smoke", "laptop", "paper")
+
+
+class BadGrid(ValueError):
+    """A grid that cannot be made from what was given."""
+
+
+class NeedsGpu(RuntimeError):
+    """A paper-scale grid on a machine without a GPU."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a grid, and the values that tell it from the others."""
+
+    setting: Setting
+    method: Method
+    seed: int
+    tags: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All runs of one table or figure at one scale."""
+
+    name: str
+    scale: str
+    cells: tuple[Cell, ...]
+    probe: Probe | None = None
+
+    @classmethod
+    def of(cls, name: str, scale: str, described: dict[str, Any], seeds: list[int] | None = None) -> Grid:
+        """From a grid file's table for one scale: setting, vary, methods, seeds, probe."""
+        if unknown := set(described) - {"setting", "vary", "methods", "seeds", "probe"}:
+            raise BadGrid(f"grid {name}, {scale}: unknown entry {sorted(unknown)[0]!r}")
+        base, vary = Setting(**described.get("setting", {})), described.get("vary", {})
+        chosen = [method(**m) if isinstance(m, dict) else method(m) for m in described["methods"]]
+        cells = tuple(
+            Cell(base.but(**dict(zip(vary, values, strict=True))), m, seed, _tags(dict(zip(vary, values, strict=True))))
+            for values in product(*vary.values())
+            for m in chosen
+            for seed in seeds or described.get("seeds", [0])
+        )
+        probe = Probe(**described["probe"]) if "probe" in described else None
+        return cls(name, scale, cells, probe)
+
+    def runs(self) -> list[Run]:
+        return [absent(c.setting, c.method, c.seed, self.probe) for c in self.cells]
+
+    def status(self) -> pd.DataFrame:
+        """One row per run: what it is, and how far it has come."""
+        import pandas as pd
+
+        rows = [
+            {**c.tags, "method": c.method.name, "seed": c.seed, "status": r.status,
+             "rounds": f"{len(r.rows)}/{c.setting.rounds}", "key": r.key}
+            for c, r in zip(self.cells, self.runs(), strict=True)
+        ]  # fmt: skip
+        return pd.DataFrame(rows)
+
+    def run(self, device: str = "auto", engine: str = "auto", workers: int | None = None) -> Results:
+        """Run what is missing, one after another, with one progress bar; finished runs come from the store."""
+        if self.scale == "paper" and device == "auto" and not torch.cuda.is_available() and not self._finished():
+            raise NeedsGpu(
+                f"{self.name} at paper scale is {len(self.cells)} runs of {self.cells[0].setting.rounds} rounds and "
+                f"this machine has no GPU. Use scale='laptop', or device='cpu' to run it here all the same."
+            )
+        total = sum(c.setting.rounds for c in self.cells)
+        done = []
+        with tqdm(total=total, unit="round", desc=self.name, file=sys.stderr) as bar:
+            for c in self.cells:
+                bar.set_postfix_str(f"{c.method.name}, {', '.join(f'{k} {v}' for k, v in c.tags.items())}")
+                before = bar.n
+                done.append(
+                    run(c.setting, c.method, c.seed, engine=engine, device=device, workers=workers, probe=self.probe,
+                        progress=lambda row, bar=bar: bar.update())
+                )  # fmt: skip
+                bar.update(before + c.setting.rounds - bar.n)
+        return Results(self, tuple(done))
+
+    def _finished(self) -> bool:
+        return all(r.entry.ended for r in self.runs())
+
+
+def _tags(values: dict[str, Any]) -> dict[str, Any]:
+    """The values that vary, readable: a partition becomes its alpha (or its text)."""
+    tags = {}
+    for name, value in values.items():
+        if name == "partition":
+            partition = Setting(partition=value).partition
+            name, value = ("alpha", partition.alpha) if hasattr(partition, "alpha") else (name, str(partition))
+        tags[name] = value
+    return tags
+
+
+@dataclass(frozen=True)
+class Results:
+    """The finished runs of a grid, in its order."""
+
+    grid: Grid
+    runs: tuple[Run, ...]
+
+    def __iter__(self) -> Iterator[tuple[Cell, Run]]:
+        return iter(zip(self.grid.cells, self.runs, strict=True))
+
+    @property
+    def probe(self) -> Probe:
+        if self.grid.probe is None:
+            raise BadGrid(f"grid {self.grid.name} keeps nothing from its rounds; give it a probe")
+        return self.grid.probe
+
+    def table(self) -> pd.DataFrame:
+        """One row per run: tags, method, seed, accuracy in percent, rounds, seconds a round, status, key."""
+        import pandas as pd
+
+        rows = [{**c.tags, "seed": c.seed, "accuracy": r.accuracy, **r.summary()} for c, r in self]
+        return pd.DataFrame(rows)
+
+
+def histories(runs: dict[str, Run], by: str = "run") -> pd.DataFrame:
+    """All rounds of some runs, one below another; the column `by` has their names."""
+    import pandas as pd
+
+    return pd.concat([run.history.assign(**{by: name}, seed=run.seed) for name, run in runs.items()], ignore_index=True)

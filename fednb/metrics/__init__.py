@@ -1,0 +1,1 @@
+"""Numbers about runs and vectors: each module measures one thing."""

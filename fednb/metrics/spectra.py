@@ -1,0 +1,117 @@
+"""How much clients disagree at each frequency: variance (FedFFT), Dist and Std (SpecGradFilter Eq. 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from fednb.filters import bins
+from fednb.vectors import Layout
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fednb.grid import Results
+
+PerLayer = dict[str, Tensor]
+
+
+class TooFewClients(ValueError):
+    """Disagreement needs at least two clients."""
+
+
+def edges(n: int, bands: int) -> list[int]:
+    """Where each of `bands` equal bands of a layer's ⌊n/2⌋ + 1 frequencies begins, and where the last ends."""
+    return [m * bins(n) // bands for m in range(bands + 1)]
+
+
+def _spectra(x: Tensor, layout: Layout, bands: int, norm: str) -> dict[str, list[Tensor]]:
+    """Per layer, the coefficients `[C, *]` of each band. Layers with fewer frequencies than bands are left out."""
+    if x.ndim != 2 or len(x) < 2:
+        raise TooFewClients(f"vectors of shape {tuple(x.shape)}: at least two clients are needed, [C, P]")
+    out = {}
+    for name, layer in layout.layers(x).items():
+        if bins(layer.shape[-1]) >= bands:
+            z, at = torch.fft.rfft(layer.double(), norm=norm), edges(layer.shape[-1], bands)
+            out[name] = [z[:, low:high] for low, high in pairwise(at)]
+    if not out:
+        raise ValueError(f"no layer has {bands} frequencies; ask for fewer bands")
+    return out
+
+
+def variance(x: Tensor, layout: Layout, bands: int = 10) -> PerLayer:
+    """The variance across clients of each band's coefficients, per layer (FedFFT Fig. 1): `[bands]` by name.
+
+    mean over the band of E_k |ẑ_k − E ẑ|². The transform is unitary, so a layer's bands average to the variance of
+    its weights: long and short layers count alike when layers are averaged.
+    """
+    return {
+        name: torch.stack([(z - z.mean(0)).abs().square().mean() for z in parts])
+        for name, parts in _spectra(x, layout, bands, "ortho").items()
+    }
+
+
+def distances(x: Tensor, layout: Layout, bands: int = 10) -> PerLayer:
+    """δ_{l,m}^{(j,k)} = ‖ĝ_l^j ⊙ M_m − ĝ_l^k ⊙ M_m‖ of all pairs of clients, per layer: `[pairs, bands]` by name."""
+    return {
+        name: torch.stack([torch.pdist(torch.view_as_real(z).flatten(1)) for z in parts], dim=-1)
+        for name, parts in _spectra(x, layout, bands, "backward").items()
+    }
+
+
+def dist(delta: PerLayer) -> Tensor:
+    """Dist(m): the mean over layers and pairs (Eq. 4)."""
+    return torch.cat(list(delta.values())).mean(0)
+
+
+def std(delta: PerLayer) -> Tensor:
+    """Std(m): the root mean square of δ − Dist(m) over layers and pairs (Eq. 4)."""
+    return torch.cat(list(delta.values())).std(0, correction=0)
+
+
+def _tidy(results: Results, what: str, measures: dict[str, Callable[[Tensor, Layout], Tensor]]) -> pd.DataFrame:
+    """One row per run, probed round, measure and band."""
+    import pandas as pd
+
+    rows = []
+    for cell, run in results:
+        for t in results.probe.rounds:
+            kept = run.probed(t)
+            for measure, of in measures.items():
+                values = of(kept.vectors[what], kept.layout).tolist()
+                about = {**cell.tags, "method": run.method.name, "seed": run.seed, "round": t, "measure": measure}
+                rows += [{**about, "band": m + 1, "value": v, "key": run.key} for m, v in enumerate(values)]
+    return pd.DataFrame(rows)
+
+
+def variance_by_band(results: Results, what: str = "perturbation", bands: int = 10) -> pd.DataFrame:
+    """FedFFT's Figure 1 from probed runs: the variance of each band, averaged over layers."""
+    return _tidy(
+        results, what, {"variance": lambda x, layout: torch.stack(list(variance(x, layout, bands).values())).mean(0)}
+    )
+
+
+def distance_by_band(results: Results, what: str = "gradient", bands: int = 10) -> pd.DataFrame:
+    """SpecGradFilter's Figure 1 from probed runs: Dist(m) and Std(m)."""
+    measures = {
+        "Dist": lambda x, layout: dist(distances(x, layout, bands)),
+        "Std": lambda x, layout: std(distances(x, layout, bands)),
+    }
+    return _tidy(results, what, measures)
+
+
+def by_layer(results: Results, what: str = "perturbation", bands: int = 10) -> pd.DataFrame:
+    """The variance of each band in every layer, averaged over runs and rounds: layers down, bands across."""
+    import pandas as pd
+
+    tables = []
+    for _, run in results:
+        for t in results.probe.rounds:
+            kept = run.probed(t)
+            found = {name: x.tolist() for name, x in variance(kept.vectors[what], kept.layout, bands).items()}
+            tables.append(pd.DataFrame(found, index=range(1, bands + 1)).T)
+    return sum(tables[1:], start=tables[0]) / len(tables)

@@ -1,0 +1,95 @@
+"""Notebooks by name, and their headless execution with papermill."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from fednb.papers import shelf
+from fednb.report import page_folder
+
+
+class UnknownNotebook(ValueError):
+    """A name that fits no notebook, or several."""
+
+
+class BadNotebookParameter(ValueError):
+    """A parameter that the notebook does not have."""
+
+
+class CellFailed(RuntimeError):
+    """A cell of the notebook raised an error."""
+
+
+def names() -> list[str]:
+    """All notebooks, such as fedfft/01_fig1_perturbation_spectra."""
+    root = shelf("notebooks")
+    found = (p for p in root.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
+    return sorted(p.relative_to(root).with_suffix("").as_posix() for p in found)
+
+
+def find(name: str) -> str:
+    """A notebook by its name, a path to it, or the beginning of its name (fedfft/01)."""
+    asked = name.removesuffix(".ipynb").split("notebooks/")[-1]
+    fits = [n for n in names() if n == asked] or [n for n in names() if n.startswith(asked)]
+    if len(fits) != 1:
+        near = fits or difflib.get_close_matches(asked, names(), n=3, cutoff=0.2) or names()
+        raise UnknownNotebook(f"no notebook {name!r}; closest: {', '.join(near[:5])}. `fednb ls notebooks` lists all.")
+    return fits[0]
+
+
+def path(name: str) -> Path:
+    return shelf("notebooks") / f"{name}.ipynb"
+
+
+def cells(name: str) -> list[dict[str, Any]]:
+    return json.loads(path(name).read_text(encoding="utf-8"))["cells"]
+
+
+def title(name: str) -> str:
+    """The first heading."""
+    return "".join(cells(name)[0]["source"]).splitlines()[0].lstrip("# ")
+
+
+def parameters(name: str) -> dict[str, Any]:
+    """The names and defaults in the cell tagged `parameters`."""
+    (tagged,) = [c for c in cells(name) if "parameters" in c["metadata"].get("tags", [])]
+    out: dict[str, Any] = {}
+    for line in ast.parse("".join(tagged["source"])).body:
+        if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):
+            out[line.targets[0].id] = ast.literal_eval(line.value)
+    return out
+
+
+def execute(name: str, given: dict[str, Any]) -> Path:
+    """Run a notebook with papermill; returns the folder with the executed copy and what the notebook kept."""
+    known = parameters(name)
+    for wrong in (p for p in given if p not in known):
+        raise BadNotebookParameter(f"{name} has no parameter {wrong!r}; it has: {', '.join(known)}")
+    import papermill
+    from papermill.exceptions import PapermillExecutionError
+
+    folder = page_folder(name, given.get("scale", known.get("scale", "smoke")))
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in (*folder.glob("*.txt"), *folder.glob("*.csv"), *folder.glob("*.png")):
+        old.unlink()
+    os.environ["FEDNB_PAGE"] = str(folder)
+    try:
+        papermill.execute_notebook(
+            path(name),
+            folder / "executed.ipynb",
+            parameters=given,
+            kernel_name="python3",
+            progress_bar=True,
+            extra_arguments=["--IPKernelApp.log_level=40"],
+        )
+    except PapermillExecutionError as error:
+        raise CellFailed(
+            f"{name} stopped in cell {error.exec_count}: {error.ename}: {error.evalue}\n"
+            f"the notebook up to there: {folder / 'executed.ipynb'}"
+        ) from None
+    return folder
