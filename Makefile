@@ -1,0 +1,51 @@
+# make demo: the first figure.  make test: everything.  Both install what they need into .venv by themselves.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PINS := .ci/constraints.txt
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c $(PINS)
+export FEDNB_STORE ?= $(CURDIR)/.fednb
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test unit notebooks lab lint clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/.notebooks
+	$(BIN)/fednb notebook fedfft/01_fig1_perturbation_spectra --scale smoke
+
+test: unit notebooks
+
+unit: $(VENV)/.test
+	$(BIN)/python -m pytest -p no:nbmake tests fednb
+
+# A store of its own: every notebook really runs.
+notebooks: $(VENV)/.test
+	store=$$(mktemp -d) && trap 'rm -rf "$$store"' EXIT && \
+	FEDNB_STORE=$$store $(BIN)/python -m pytest --nbmake --nbmake-timeout=600 --durations=0 notebooks
+
+lab: $(VENV)/.notebooks
+	$(BIN)/jupyter lab --ServerApp.ip=127.0.0.1 notebooks
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/nbstripout --verify $$(git ls-files '*.ipynb')
+	$(BIN)/pre-commit validate-config
+
+clean:
+	rm -rf $(VENV) .fednb .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "fednb needs Python 3.11 or newer; say which with: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# One stamp per set of extras; a changed pin or dependency installs again.
+$(VENV)/.notebooks: EXTRAS = notebooks
+$(VENV)/.test: EXTRAS = notebooks,test
+$(VENV)/.dev: EXTRAS = notebooks,test,dev
+$(VENV)/.notebooks $(VENV)/.test $(VENV)/.dev: pyproject.toml $(PINS) | $(BIN)/python
+	@echo "installing into $(VENV), a few minutes the first time ..."
+	$(PIP) -e '.[$(EXTRAS)]'
+	@touch $@
