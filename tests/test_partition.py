@@ -22,7 +22,7 @@ from fednb.data.partition import (
 )
 
 LABELS = np.arange(2000) % 10
-EXACT = [Iid(), Dirichlet(0.5, minimum=1), Dirichlet(0.1, minimum=2)]
+EXACT = [Iid(), Dirichlet(0.5, minimum=0), Dirichlet(0.1, minimum=2)]
 EQUAL = [DirichletClient(0.1), DirichletEqual(0.1), DirichletEqual(0.01), Pathological(2)]
 alphas = st.floats(1e-3, 1e4)
 
@@ -42,7 +42,7 @@ def same(left, right):
 @given(samples(), st.integers(0, 2**32), alphas)
 def test_exact_partitions_use_each_sample_once(case, seed, alpha):
     labels, clients = case
-    for kind in (Iid(), Dirichlet(alpha, minimum=1)):
+    for kind in (Iid(), Dirichlet(alpha, minimum=0)):
         parts = kind.split(labels, clients, seed)
         assert len(parts) == clients
         assert sorted(np.concatenate(parts)) == list(range(len(labels)))

@@ -1,0 +1,94 @@
+"""The command line as a person uses it: lists, one run, one mistake at a time."""
+
+import json
+
+import pytest
+
+from fednb.cli import main
+
+RUN = ["run", "fedfft", "--clients", "3", "--participation", "1", "--rounds", "2", "--epochs", "1", "--batch", "50",
+       "--samples", "120", "--partition", "iid", "--quiet"]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDNB_STORE", str(tmp_path))
+    monkeypatch.setenv("FEDNB_OFFLINE", "1")
+    return tmp_path
+
+
+def test_run_ends_with_one_line_of_json(capsys):
+    assert main([*RUN, "--json", "-p", "rho", "0.05"]) == 0
+    seen = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert list(seen) == ["key", "status", "method", "rounds", "accuracy_last", "accuracy_best", "seconds_per_round",
+                          "weights_sha256", "engine", "device"]  # fmt: skip
+    assert (seen["status"], seen["method"], seen["rounds"], seen["device"]) == ("finished", "FedFFT", 2, "cpu")
+
+
+def test_show_finds_a_run_by_the_beginning_of_its_key(capsys):
+    main([*RUN, "--json"])
+    key = json.loads(capsys.readouterr().out)["key"]
+    assert main(["show", key[:6]]) == 0
+    out = capsys.readouterr().out
+    assert "FilterPerturbation" in out and "2 finished rounds" in out
+
+
+@pytest.mark.parametrize("what", ["methods", "papers", "notebooks", "data", "models"])
+def test_lists(what, capsys):
+    expected = {"methods": "FedFFT-D", "papers": "specgradfilter", "notebooks": "fedfft/01_fig1", "data": "cifar100",
+                "models": "resnet18-gn-s3"}  # fmt: skip
+    assert main(["ls", what]) == 0
+    assert expected[what] in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "argv, says",
+    [
+        (["run", "fedftt"], "no method 'fedftt'; closest: FedFFT"),
+        (["run", "--lr", "-1"], "lr = -1: must be above 0"),
+        (["run", "--rounds", "two"], "rounds = 'two': must be a whole number of at least 1"),
+        (["run", "--participation", "1.5"], "participation = 1.5: must be above 0 and at most 1"),
+        (["run", "--sampling", "dice"], "sampling = 'dice': must be fixed | coin"),
+        (["run", "--augment", "maybe"], "augment = 'maybe': must be true or false"),
+        (["run", "--data", "cifar11"], "no data set 'cifar11'; closest: cifar10"),
+        (["run", "--model", "resnet21-gn"], "closest: resnet20-gn"),
+        (["run", "--partition", "dirichlet(alpha=-1)"], "alpha=-1"),
+        (["run", "--partition", "pathologic"], "closest: pathological"),
+        (["run", "fedsam", "-p", "rho", "-0.1"], "Sam.rho = -0.1: must be at least 0"),
+        (["run", "fedfft", "-p", "ratio", "2"], "ratio = 2.0: must lie between 0 and 1"),
+        (["run", "feddyn", "-p", "reading", "literal"], "must be one of corrected, printed"),
+        (["run", "fedavg", "-p", "rho", "0.1"], "FedAvg has no parameter 'rho'"),
+        (["run", "--engine", "turbo"], "engine = 'turbo': must be one of auto, loop, pool, stacked"),
+        (["run", "--device", "cuda:9"], "device = 'cuda:9'"),
+        (["run", "--clients", "5000"], "clients=5000"),
+        (["run", "--model", "cnn5"], "needs images of at least 16x16"),
+        (["run", "--data", "cifar100", "--model", "resnet20-gn"], "'cifar100' is not here: looked for"),
+        (["show", "nosuchkey"], "no run 'nosuchkey'"),
+        (["notebook", "fedfft/02"], "no notebook 'fedfft/02'; closest: fedfft/01"),
+        (["notebook", "fedfft/01", "--scale", "huge"], "scale = 'huge': must be one of smoke, laptop, paper"),
+        (["notebook", "fedfft/01", "-p", "band", "3"], "no parameter 'band'; it has: scale, seeds, bands, device"),
+    ],
+)
+def test_mistakes_are_named_cost_nothing_and_exit_2(argv, says, capsys, store, monkeypatch):
+    monkeypatch.setenv("FEDNB_DATA", str(store.parent / "no-data"))
+    assert main(argv) == 2
+    assert says in capsys.readouterr().err
+    assert list(store.iterdir()) == [], "something was left behind"
+
+
+def test_words_that_the_parser_does_not_know_exit_2(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "--learning-rate", "0.1"])
+    assert ended.value.code == 2
+    assert "--learning-rate" in capsys.readouterr().err
+
+
+def test_every_setting_field_is_an_option(capsys):
+    from dataclasses import fields
+
+    from fednb.setting import Setting
+
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    text = capsys.readouterr().out
+    assert [f.name for f in fields(Setting) if f"--{f.name.replace('_', '-')}" not in text] == []

@@ -1,0 +1,76 @@
+"""One set of pins: the Makefile, CI and environment.yml install the same versions."""
+
+import re
+import tomllib
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parent.parent
+PINS_FILE = ".ci/constraints.txt"
+
+
+def pins() -> dict[str, str]:
+    lines = (ROOT / PINS_FILE).read_text().splitlines()
+    found = [line.split("==") for line in lines if line and not line.startswith("#")]
+    return {canonicalize_name(name): version for name, version in found}
+
+
+def requirements() -> list[Requirement]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"].values()
+    return [Requirement(text) for group in (project["dependencies"], *extras) for text in group]
+
+
+def test_every_requirement_has_a_pin_above_its_floor():
+    for needed in requirements():
+        assert pins()[canonicalize_name(needed.name)] in needed.specifier, needed.name
+
+
+def test_requirements_state_floors_not_pins():
+    """The same code runs on Python 3.12 with torch 2.11 and torchvision 0.26."""
+    assert all(str(r.specifier).startswith(">=") for r in requirements())
+    floors = {r.name: str(r.specifier) for r in requirements()}
+    assert floors["torch"] == ">=2.11" and floors["torchvision"] == ">=0.26"
+
+
+def test_torch_is_pinned_to_the_tested_pair():
+    assert (pins()["torch"], pins()["torchvision"]) == ("2.13.0", "0.28.0")
+
+
+def test_makefile_and_conda_use_the_pins_and_nothing_else():
+    makefile, conda = (ROOT / "Makefile").read_text(), (ROOT / "environment.yml").read_text()
+    assert f"PINS := {PINS_FILE}" in makefile and "-c $(PINS)" in makefile
+    assert f"- -c {PINS_FILE}" in conda
+    assert not re.findall(r"\w==\d", makefile + conda)  # a version in a second place would drift
+
+
+def test_conda_installs_every_extra():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = re.search(r"-e \.\[(.*)\]", (ROOT / "environment.yml").read_text())
+    assert named and set(named[1].split(",")) == set(project["optional-dependencies"])
+
+
+def test_ci_is_exactly_make_test():
+    commands = [line for line in (ROOT / ".ci/run").read_text().splitlines() if line and not line.startswith("#")]
+    assert commands[-1] == "exec make test"
+    assert "make test" in (ROOT / "README.md").read_text()
+
+
+def test_top_level_is_as_designed():
+    import subprocess
+
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    top = {line.split("/")[0] for line in listed.splitlines()}
+    plain = {name for name in top if not name.startswith(".")}
+    assert plain <= {
+        "pyproject.toml",
+        "README.md",
+        "environment.yml",
+        "Makefile",
+        "fednb",
+        "notebooks",
+        "papers",
+        "tests",
+    }

@@ -1,0 +1,175 @@
+"""Runs: kept by content, resumed bit for bit, honest about divergence, never at work twice."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fednb.experiment import absent, run
+from fednb.methods import CATALOGUE, method
+from fednb.setting import Setting
+from fednb.store import Entry, UnknownRun, find, load_tensors
+
+SMALL = Setting(
+    clients=4, participation=0.5, rounds=4, epochs=1, batch=50, samples=300, partition="dirichlet(alpha=0.5)"
+)
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDNB_STORE", str(tmp_path))
+    return tmp_path
+
+
+class Stop(Exception):
+    pass
+
+
+def stop_after(rounds):
+    def watch(row):
+        if row["round"] + 1 == rounds:
+            raise Stop
+
+    return watch
+
+
+def interrupted(setting, name, rounds, **how):
+    with pytest.raises(Stop):
+        run(setting, name, progress=stop_after(rounds), **how)
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_every_method_resumes_exactly(name, store, monkeypatch):
+    whole = run(SMALL, name, progress=False, engine="loop")
+    monkeypatch.setenv("FEDNB_STORE", str(store / "other"))
+    interrupted(SMALL, name, 2, engine="loop")
+    assert absent(SMALL, method(name), 0).status == "running"
+    resumed = run(SMALL, name, progress=False, engine="loop")
+    assert resumed.weights_sha256 == whole.weights_sha256
+    without = [{k: v for k, v in row.items() if k != "seconds"} for row in resumed.rows]
+    assert without == [{k: v for k, v in row.items() if k != "seconds"} for row in whole.rows]
+
+
+def test_a_finished_run_is_not_run_again(monkeypatch):
+    first = run(SMALL, "FedAvg", progress=False)
+    monkeypatch.setattr("fednb.experiment.choose", lambda *a, **k: pytest.fail("it trained again"))
+    again = run(SMALL, "FedAvg", progress=False)
+    assert again.key == first.key and again.weights_sha256 == first.weights_sha256
+
+
+def test_what_changes_numbers_changes_the_key_and_reporting_does_not():
+    key = absent(SMALL, method("FedSAM"), 0).key
+    others = [
+        absent(SMALL, method("FedSAM"), 1),
+        absent(SMALL, method("FedSAM", rho=0.2), 0),
+        absent(SMALL.but(lr=0.2), method("FedSAM"), 0),
+        absent(SMALL.but(partition="dirichlet(alpha=0.6)"), method("FedSAM"), 0),
+    ]
+    assert key not in {r.key for r in others} and len({r.key for r in others}) == 4
+    assert absent(SMALL.but(report="last"), method("FedSAM"), 0).key == key
+
+
+def test_history_counts_what_was_done():
+    """300 samples over 4 clients, batch 50: each step is one gradient for FedAvg, two for FedSAM; SCAFFOLD sends twice."""
+    runs = {name: run(SMALL, name, progress=False).rows[0] for name in ("FedAvg", "FedSAM", "SCAFFOLD")}
+    assert runs["FedSAM"]["gradient_evaluations"] == 2 * runs["FedAvg"]["gradient_evaluations"]
+    weights = 22_602  # cnn-small on 8x8: 160 + 4640 + 16512 + 1290
+    assert runs["FedAvg"]["bytes_down"] == runs["FedAvg"]["bytes_up"] == 2 * 4 * weights
+    assert runs["SCAFFOLD"]["bytes_down"] == runs["SCAFFOLD"]["bytes_up"] == 4 * 4 * weights
+
+
+def test_divergence_is_recorded_not_raised():
+    """A rate of 1e20 without a clip overflows: the run ends, says so, and stays ended."""
+    wild = run(SMALL.but(lr=1e20, clip_norm=None), "FedAvg", progress=False)
+    assert wild.status == "diverged" and len(wild.rows) < SMALL.rounds
+    assert wild.accuracy_last is None
+    assert run(SMALL.but(lr=1e20, clip_norm=None), "FedAvg", progress=False).about["ended"] == wild.about["ended"]
+
+
+def test_a_crash_between_state_and_status_is_mended():
+    done = run(SMALL, "FedDyn", progress=False)
+    about = done.entry.about()
+    done.entry.describe(about | {"status": "running"})
+    again = run(SMALL, "FedDyn", progress=False)
+    assert again.status == "finished" and again.weights_sha256 == done.weights_sha256
+
+
+def test_the_folder_says_where_the_numbers_come_from():
+    about = run(SMALL, "FedFFT", seed=3, progress=False).about
+    assert about["seed"] == 3 and about["setting"]["samples"] == 300 and "HighPass" in about["parts"]
+    assert {"fednb", "torch", "numpy", "python"} <= set(about["versions"])
+
+
+def test_only_rows_of_the_last_state_are_kept_per_client():
+    done = run(SMALL, "SCAFFOLD", progress=False)
+    files = sorted(p.name for p in (done.entry.folder / "clients").iterdir())
+    versions = json.loads(load_tensors(done.entry.folder / "state.safetensors")[1]["clients"])
+    assert files == sorted(f"{int(i):05d}-{v:06d}.safetensors" for i, v in versions.items())
+
+
+def test_runs_are_found_by_the_beginning_of_their_key():
+    done = run(SMALL, "FedAvg", progress=False)
+    assert find(done.key[:5]).key == done.key
+    with pytest.raises(UnknownRun, match="no run 'zz' among 1"):
+        find("zz")
+
+
+def test_evaluation_can_be_rarer_but_the_last_round_counts():
+    rows = run(SMALL.but(evaluate_every=3), "FedAvg", progress=False).rows
+    assert [row["accuracy"] is not None for row in rows] == [False, False, True, True]
+
+
+def command(*more, store):
+    base = [sys.executable, "-m", "fednb.cli", "run", "SCAFFOLD", "--clients", "4", "--participation", "1.0",
+            "--samples", "400", "--rounds", "6", "--epochs", "6", "--engine", "pool", "--workers", "2", "--quiet",
+            "--json"]  # fmt: skip
+    return [*base, *more], {**os.environ, "FEDNB_STORE": str(store)}
+
+
+def test_kill_9_in_mid_round_then_the_same_command_gives_the_same_bits(tmp_path):
+    """The process is killed while a round is under way; the second call goes on and ends with the same weights."""
+    argv, env = command(store=tmp_path / "whole")
+    whole = json.loads(subprocess.run(argv, env=env, capture_output=True, text=True, check=True).stdout)
+    argv, env = command(store=tmp_path / "broken")
+    process = subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL)
+    folder = tmp_path / "broken" / "runs" / whole["key"]
+    _wait_for(lambda: (folder / "state.safetensors").exists() and len(Entry(whole["key"], folder).history()) >= 2)
+    time.sleep(0.05)  # into the next round
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    finished = len(Entry(whole["key"], folder).history())
+    assert 2 <= finished < 6, "the kill came too late to prove anything"
+    mended = json.loads(subprocess.run(argv, env=env, capture_output=True, text=True, check=True).stdout)
+    assert mended["weights_sha256"] == whole["weights_sha256"]
+    assert mended["accuracy_last"] == whole["accuracy_last"] and mended["rounds"] == 6
+
+
+def test_the_same_key_is_never_at_work_twice(tmp_path):
+    """Two processes start the same run at once: one trains, the other waits, and each round is made once."""
+    argv, env = command(store=tmp_path)
+    both = [subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in (1, 2)]
+    said = [p.communicate() for p in both]
+    left, right = (json.loads(out) for out, _ in said)
+    assert left == right
+    assert sum("waiting for it" in err for _, err in said) == 1
+
+
+def _wait_for(condition, seconds=120.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.01)
+
+
+def test_half_written_files_are_never_seen(tmp_path):
+    """Files appear under their name only when complete: leftovers of a kill have another name."""
+    done = run(SMALL, "FedAvg", progress=False)
+    (done.entry.folder / ".state.safetensors.new").write_bytes(b"half")
+    (done.entry.folder / ".history.csv.new").write_text("rou")
+    assert run(SMALL, "FedAvg", progress=False).weights_sha256 == done.weights_sha256
+    assert isinstance(done.entry.folder, Path)

@@ -1,0 +1,117 @@
+"""The arrows of the design: imports point down, and the core needs neither Jupyter nor plotting."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "fednb"
+
+# From the bottom up. A module may import what stands in a line below its own, or beside it where the line says so.
+FLOORS = [
+    ("streams", "vectors", "compat"),
+    ("filters", "record"),
+    ("rounds",),
+    ("parts",),
+    ("methods",),
+    ("data", "models"),
+    ("setting",),
+    ("engines",),
+    ("store",),
+    ("probes",),
+    ("experiment",),
+    ("grid",),
+    ("metrics",),
+    ("report", "plots"),
+    ("papers",),
+    ("notebooks",),
+    ("cli",),
+]
+LEVEL = {name: level for level, names in enumerate(FLOORS) for name in names}
+MATHEMATICS = ("streams", "vectors", "filters", "record", "rounds", "parts", "methods")
+ALLOWED = {
+    "torch",
+    "numpy",
+    "pandas",
+    "sklearn",
+    "tqdm",
+    "safetensors",
+    "fednb",
+    "torchvision",
+    *sys.stdlib_module_names,
+}
+LATER = {"matplotlib", "seaborn", "papermill"}  # plots.py, notebooks.py: loaded when asked for
+
+MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
+
+
+def room(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path, top_level_only: bool = False) -> set[str]:
+    """The modules that a file names; type-checking imports do not count, they never run."""
+    tree = ast.parse(path.read_text())
+    hidden = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    nodes = [n for n in (tree.body if top_level_only else ast.walk(tree)) if id(n) not in hidden]
+    names = {a.name for n in nodes if isinstance(n, ast.Import) for a in n.names}
+    for n in nodes:
+        if isinstance(n, ast.ImportFrom) and n.level == 0:
+            names |= {f"{n.module}.{a.name}" for a in n.names} if n.module == "fednb" else {n.module or ""}
+    return names
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_point_down(path):
+    mine = LEVEL[room(path)]
+    for name in imported(path):
+        if name.startswith("fednb."):
+            other = name.split(".")[1]
+            if other == "__version__" or other == room(path):
+                continue
+            assert LEVEL[other] < mine, f"{path.name} imports {name}, which stands beside or above it"
+
+
+def test_every_room_is_in_the_plan():
+    assert {room(p) for p in MODULES} == set(LEVEL)
+
+
+def test_a_part_never_imports_another():
+    for path in (PACKAGE / "parts").glob("*.py"):
+        if path.name != "__init__.py":
+            assert not [name for name in imported(path) if name.startswith("fednb.parts")], path.name
+
+
+def test_mathematics_knows_no_data_models_or_files():
+    for path in (p for p in MODULES if room(p) in MATHEMATICS):
+        assert not imported(path) & {"pathlib", "os", "io", "json", "csv", "safetensors"}, path.name
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_third_parties_are_the_declared_ones(path):
+    roots = {name.split(".")[0] for name in imported(path)} - {"__future__"}
+    extra = LATER if room(path) in ("plots", "notebooks") else set()
+    assert roots <= ALLOWED | extra
+
+
+def test_import_is_light():
+    """`import fednb` loads neither Jupyter nor plotting nor torchvision."""
+    heavy = ["IPython", "papermill", "ipywidgets", "matplotlib", "seaborn", "torchvision", "nbformat", "jupyter_client"]
+    code = f"import fednb, sys; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_everything_promised_is_there():
+    import fednb
+
+    assert [name for name in fednb.__all__ if not hasattr(fednb, name)] == []
+    with pytest.raises(AttributeError, match="no attribute 'methodz'"):
+        fednb.methodz  # noqa: B018

@@ -1,0 +1,89 @@
+"""The anatomy of a notebook: parameters first, short cells, no outputs, smoke scale as it is opened."""
+
+import ast
+import json
+
+import pytest
+
+from fednb import notebooks
+from fednb.grid import SCALES
+
+NAMES = notebooks.names()
+
+
+@pytest.fixture(params=NAMES)
+def name(request):
+    return request.param
+
+
+def code(name):
+    return ["".join(c["source"]) for c in notebooks.cells(name) if c["cell_type"] == "code"]
+
+
+def test_there_are_notebooks():
+    assert {"00_start_here", "fedfft/01_fig1_perturbation_spectra"} <= set(NAMES)
+
+
+def test_header_says_what_and_what_it_costs(name):
+    first = notebooks.cells(name)[0]
+    text = "".join(first["source"])
+    assert first["cell_type"] == "markdown" and text.startswith("# ")
+    for scale in SCALES:
+        assert f"| {scale} |" in text
+    if "/" in name and not name.startswith(("explore/", "across/")):
+        assert "**Claim.**" in text
+
+
+def test_one_parameters_cell_comes_first(name):
+    tagged = [i for i, c in enumerate(notebooks.cells(name)) if "parameters" in c["metadata"].get("tags", [])]
+    kinds = [c["cell_type"] for c in notebooks.cells(name)]
+    assert tagged == [kinds.index("code")]
+
+
+def test_defaults_are_smoke_scale(name):
+    given = notebooks.parameters(name)
+    assert given["scale"] == "smoke"
+    assert given["device"] == "auto"
+
+
+def test_cells_are_short_and_few(name):
+    assert all(len(source.splitlines()) <= 12 for source in code(name))
+    assert len(code(name)) <= 14
+    assert sum(len(source.splitlines()) for source in code(name)) <= 90
+
+
+def test_no_functions_and_no_loops(name):
+    """A helper wanted in a notebook lives in fednb; rounds are looped over there too."""
+    for source in code(name):
+        kinds = {type(node) for node in ast.walk(ast.parse(source))}
+        assert not kinds & {ast.FunctionDef, ast.ClassDef, ast.For, ast.While}
+
+
+def test_no_outputs_and_no_counts(name):
+    for cell in notebooks.cells(name):
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == [] and cell["execution_count"] is None
+
+
+def test_kernel_is_the_plain_one(name):
+    about = json.loads(notebooks.path(name).read_text())["metadata"]
+    assert about["kernelspec"]["name"] == "python3"
+
+
+def test_paper_notebooks_end_in_a_verdict(name):
+    if "/" in name and not name.startswith(("explore/", "across/")):
+        assert any("fn.verdict(" in source for source in code(name))
+
+
+def test_names_are_found_by_their_beginning():
+    assert notebooks.find("fedfft/01") == "fedfft/01_fig1_perturbation_spectra"
+    assert notebooks.find("notebooks/00_start_here.ipynb") == "00_start_here"
+    with pytest.raises(notebooks.UnknownNotebook, match="closest: fedfft/01_fig1"):
+        notebooks.find("fedfft/99_fig1")
+
+
+def test_unknown_parameters_are_refused_before_anything_runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDNB_STORE", str(tmp_path))
+    with pytest.raises(notebooks.BadNotebookParameter, match="no parameter 'scal'; it has: scale, seed"):
+        notebooks.execute("00_start_here", {"scal": "smoke"})
+    assert list(tmp_path.iterdir()) == []
