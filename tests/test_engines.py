@@ -144,9 +144,7 @@ def _gone(pid: int, seconds: float = 20.0) -> bool:
 
 def test_choosing():
     chosen = method("FedAvg")
-    assert (
-        choose("auto", SMALL, chosen, 0, device="cpu").name == "loop"
-    )  # too small for workers
+    assert choose("auto", SMALL, chosen, 0, device="cpu").name == "loop"  # too small for workers
     with pytest.raises(BadEngine, match="engine = 'lop': must be one of auto, loop, pool, stacked"):
         choose("lop", SMALL, chosen, 0)
     with pytest.raises(BadEngine, match="workers = 0: must be at least 1"):

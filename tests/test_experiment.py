@@ -75,7 +75,7 @@ def test_what_changes_numbers_changes_the_key_and_reporting_does_not():
 
 
 def test_history_counts_what_was_done():
-    """300 samples over 4 clients, batch 50: each step is one gradient for FedAvg, two for FedSAM; SCAFFOLD sends twice."""
+    """Each step is one gradient for FedAvg and two for FedSAM; SCAFFOLD sends two vectors each way."""
     runs = {name: run(SMALL, name, progress=False).rows[0] for name in ("FedAvg", "FedSAM", "SCAFFOLD")}
     assert runs["FedSAM"]["gradient_evaluations"] == 2 * runs["FedAvg"]["gradient_evaluations"]
     weights = 22_602  # cnn-small on 8x8: 160 + 4640 + 16512 + 1290
