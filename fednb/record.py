@@ -126,6 +126,9 @@ class Cohort(Record):
         nominal_steps: float,
         epochs: int = 1,
         lr: float,
+        lr_decay: float = 1.0,
+        first_lr: float | None = None,
+        labels: Tensor | None = None,
         weight_decay: float = 0.0,
         clip_norm: float | None = None,
         p: Tensor | None = None,
@@ -143,6 +146,9 @@ class Cohort(Record):
             steps=column(counts).view(-1, 1),
             nominal_steps=nominal_steps,
             epochs=epochs,
+            lr_decay=lr_decay,
+            first_lr=lr if first_lr is None else first_lr,
+            labels=labels,
             min_steps=min(counts),
             max_steps=max(counts),
             active=None,
@@ -175,6 +181,12 @@ class Cohort(Record):
             self._values["loss"] = before + (loss - before) * count / self.samples.clamp_min(1)
             self.b = b
         return g
+
+    def look(self, w: Tensor, step: int) -> tuple[Tensor, Tensor, Tensor]:
+        """∇L, L and the number of samples at w on the batch of any step; nothing of the training moves."""
+        g, loss, count, _ = self.oracle(w, self._values["b"], step)
+        vars(self).update(evaluations=self.evaluations + (self.steps > step).to("cpu", torch.int64))
+        return g, loss, count
 
     def _fit(self, name: str, value: Any) -> Any:
         if name not in self.buffers:

@@ -23,6 +23,7 @@ from torch import Tensor
 from fednb.record import Cohort, Declared, Dim, P, Server, Table, length
 from fednb.vectors import Layout, clip
 
+FIRST_MODEL = "first model"  # a start value of declared state
 STAGES = ("start", "perturb", "gradient", "correct", "finish", "weigh", "server")
 
 
@@ -69,9 +70,10 @@ class Part:
     shapes_ascent: ClassVar[bool] = False  # changes a perturbation that a part before it made
     readings: ClassVar[tuple[str, ...]] = ()  # the allowed values of `reading`, the default first
     ranges: ClassVar[dict[str, Range]] = {}  # what each number may be
+    bundled: ClassVar[dict[str, str]] = {}  # server vectors that go down in place of, or folded into, another
 
-    def initial(self) -> dict[str, float]:
-        """Start values other than zero."""
+    def initial(self) -> dict[str, float | str]:
+        """Start values other than zero: a number, or FIRST_MODEL for the weights that the run starts from."""
         return {}
 
     def __post_init__(self) -> None:
@@ -165,10 +167,10 @@ class Method:
         return out
 
     def buffers(self, kind: str, layout: Layout, like: Tensor) -> dict[str, Tensor]:
-        """Start values of the declared state of one kind, `[dim]` by name."""
+        """Start values of the declared state of one kind, `[dim]` by name; `like` is the run's first model."""
         start = {name: x for p in self.parts for name, x in p.initial().items()}
         return {
-            name: like.new_full((length(dim, layout),), start.get(name, 0.0))
+            name: like.clone() if (value := start.get(name, 0.0)) == FIRST_MODEL else _filled(like, dim, layout, value)
             for name, dim in self.declared(kind).items()
         }
 
@@ -183,6 +185,10 @@ class Method:
             has = ", ".join(f"{k}={v!r}" for k, v in known.items()) or "none"
             raise BadParameter(f"{self.name} has no parameter {unknown[0]!r}; it has: {has}")
         return Method(self.name, *(_changed(p, changes) for p in self.parts))
+
+
+def _filled(like: Tensor, dim: Dim, layout: Layout, value: float | str) -> Tensor:
+    return like.new_full((length(dim, layout),), float(value))
 
 
 def _settable(x: Any) -> Iterator[tuple[str, Any]]:
@@ -229,9 +235,9 @@ class Cost:
         return (self.down + self.up) / 2
 
 
-def numbers(names: frozenset[str], record: Server | Cohort) -> int:
-    """How many numbers one client sends or receives under these names."""
-    return sum(x.shape[-1] for x in record.values(names).values())
+def numbers(names: frozenset[str], record: Server | Cohort, bundled: dict[str, str]) -> int:
+    """How many numbers one client sends or receives under these names; a bundle counts once."""
+    return sum({bundled.get(name, name): x.shape[-1] for name, x in record.values(names).items()}.values())
 
 
 def cost(method: Method) -> Cost:
@@ -273,7 +279,7 @@ def observed_local(method: Method, k: Cohort, s: Server) -> int:
         local_round(method, k, s)
     finally:
         s.locked = False
-    return numbers(s.sent, s)
+    return numbers(s.sent, s, {name: whole for p in method.parts for name, whole in p.bundled.items()})
 
 
 def observed_server(method: Method, k: Cohort, s: Server) -> int:
@@ -281,7 +287,7 @@ def observed_server(method: Method, k: Cohort, s: Server) -> int:
     k.listen()
     server_round(method, k, s)
     s.t += 1
-    return numbers(k.sent, k)
+    return numbers(k.sent, k, {})
 
 
 def blank(method: Method, layout: Layout, w: Tensor, b: Tensor, clients: int) -> dict[str, Tensor]:
@@ -332,8 +338,9 @@ def pseudo_code(method: Method) -> str:
 
 
 def _equation(p: Part, stage: str) -> str:
-    """A stage's line: the first of its docstring, or the one labelled with the part's reading or a switch it has on."""
+    """A stage's line: the first of its docstring, or the one whose label names the part's reading and switches."""
     first, *others = (inspect.getdoc(getattr(p, stage)) or "").splitlines()
     on = {f.name if getattr(p, f.name) is True else str(getattr(p, f.name)) for f in fields(p)}  # type: ignore[arg-type]
-    labelled = [line.partition(":")[2].strip() for line in others if line.partition(":")[0] in on]
-    return labelled[-1] if labelled else first
+    fits = [(label.split(), line.strip()) for label, _, line in (o.partition(":") for o in others)]
+    fits = [(label, line) for label, line in fits if label and set(label) <= on]
+    return max(fits, key=lambda fit: len(fit[0]))[1] if fits else first

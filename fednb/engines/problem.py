@@ -41,6 +41,7 @@ class Problem:
     nominal_steps: float = 1.0  # FL-Simulator's K: epochs · n_0 / batch, a real number
     by_size: bool = True
     test: tuple[Tensor, Tensor] | None = None
+    labels: Tensor | None = None  # [N, classes] samples of each class at each client
     inputs: Callable[[Tensor], Tensor] = lambda x: x
 
     @property
@@ -69,6 +70,9 @@ class Problem:
             nominal_steps=self.nominal_steps,
             epochs=self.epochs,
             lr=self.rate(s.t),
+            lr_decay=self.lr_decay,
+            first_lr=self.lr,
+            labels=None if self.labels is None else self.labels[list(ids)],
             weight_decay=self.weight_decay,
             clip_norm=self.clip_norm,
             p=self.shares(ids).to(w),

@@ -1,0 +1,138 @@
+"""FedFSA (Xing et al. 2025): a larger radius on the layers that moved most, and the released code's local rate."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fednb.record import Cohort, L, P, Server
+from fednb.rounds import AT_LEAST_0, SHARE, Part, part
+from fednb.streams import stream
+from fednb.vectors import Layout, clip, unit
+
+EXCLUDED = ("bn", "downsample", "shortcut", "norm", "bias")  # names that the released code never selects
+
+
+def weights_only(layout: Layout) -> list[bool]:
+    """The layers that can be selected: weights of convolutions and linear layers, shortcuts left out."""
+    plain = [not any(word in name.lower() for word in EXCLUDED) for name in layout.names]
+    return [ok and len(shape) > 1 for ok, shape in zip(plain, layout.shapes, strict=True)]
+
+
+def _scaled(x: Tensor) -> Tensor:
+    low, high = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)
+    return (x - low) / (high - low).clamp_min(torch.finfo(x.dtype).tiny)
+
+
+def _as_it_is(x: Tensor) -> Tensor:
+    return x
+
+
+@part
+class FlexibleRadius(Part):
+    """A larger radius on the `top` most sensitive layers of each client's last round (FedFSA, Alg. 1; FSA elsewhere).
+
+    rho, rho_larger, top: 0.1, 0.2, 2 on CIFAR-10; 0.05, 0.9, 2 on CIFAR-100; 0.05, 1.0, 5 with ResNet-18. The norm is
+    that of the whole gradient. At a client's first participation no layer is larger.
+    scheme: "fsa" takes the most sensitive, "reverse" the least, "random" any (drawn from `seed`, round and client).
+    reading: sensitivity is the mean squared change of a layer ("paper"), or of the layer scaled to [0, 1] ("released").
+    """
+
+    rho: float = 0.1
+    rho_larger: float = 0.2
+    top: int = 2
+    scheme: str = "fsa"
+    reading: str = "paper"
+    seed: int = 0
+    ascends = True
+    readings = ("paper", "released")
+    ranges = {
+        "rho": AT_LEAST_0,
+        "rho_larger": AT_LEAST_0,
+        "top": ("a whole number of at least 0", lambda v: v == int(v) >= 0),
+        "scheme": ("fsa, reverse or random", lambda v: v in ("fsa", "reverse", "random")),
+    }
+    per_client = {"large": L}
+
+    def perturb(self, k: Cohort, s: Server, delta: Tensor | None) -> Tensor:
+        """δ ← ρ_l ∇L(w_k) / ‖∇L(w_k)‖,  ρ_l = ρ_larger on the selected layers, ρ elsewhere"""
+        radius = self.rho + (self.rho_larger - self.rho) * k.large
+        return k.layout.spread(radius) * unit(clip(k.grad(k.w), k.clip_norm))
+
+    def finish(self, k: Cohort, s: Server) -> None:
+        """select the layers with the largest mean (w_k − w)², for this client's next round
+        released: select the layers with the largest mean (scaled(w_k) − scaled(w))², for this client's next round
+        """
+        score = self.sensitivity(k)
+        allowed = torch.tensor(weights_only(k.layout), device=score.device).expand_as(score)
+        if self.scheme == "random":
+            score = torch.stack([self._drawn(s.t, i, score.shape[-1]) for i in k.ids]).to(score)
+        if self.scheme == "reverse":
+            allowed, score = allowed & (score > 0), -score
+        score = torch.where(allowed, score, -torch.inf)
+        rank = score.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
+        k.large = ((rank < self.top) & allowed).to(k.large.dtype)
+
+    def sensitivity(self, k: Cohort) -> Tensor:
+        """How much each layer changed, `[C, L]`."""
+        seen = _scaled if self.reading == "released" else _as_it_is
+        pairs = zip(k.layout.layers(k.w).values(), k.layout.layers(k.w0).values(), strict=True)
+        return torch.stack([(seen(after) - seen(before)).square().mean(-1) for after, before in pairs], dim=-1)
+
+    def _drawn(self, t: int, client: int, layers: int) -> Tensor:
+        return torch.from_numpy(stream(self.seed, "fsa", t, client).random(layers))
+
+
+@part
+class ClientRate(Part):
+    """Whose learning rate decays: the round's for everyone, or in FedFSA's code each client's own, epoch by epoch."""
+
+    reading: str = "paper"
+    readings = ("paper", "released")
+    per_client = {"epochs_done": 1}
+
+    def start(self, k: Cohort, s: Server) -> None:
+        """η ← the round's rate
+        released: η_k ← η_0 γ^e, e the epochs that this client has trained
+        """
+        if self.reading == "released":
+            k.lr = k.first_lr * k.lr_decay**k.epochs_done
+
+    def correct(self, k: Cohort, s: Server, v: Tensor) -> Tensor:
+        """η stays
+        released: η_k ← γ η_k at each new epoch
+        """
+        if self.reading == "released":
+            turn = (k.step > 0) & (k.step % (k.steps / k.epochs) == 0)
+            k.lr = torch.where(turn, k.lr * k.lr_decay, k.lr)
+        return v
+
+    def finish(self, k: Cohort, s: Server) -> None:
+        """e ← e + E"""
+        k.epochs_done = k.epochs_done + k.epochs
+
+
+@part
+class FsaMomentum(Part):
+    """FedFSA's momentum (Alg. 1; FedCM's form): the paper prints + Σ Δ_k, which with v subtracted must be −.
+
+    alpha: weight of the client's own gradient; 0.1 in the paper.
+    reading: "released" divides by the first rate over the decay, whatever the client's rate is by now.
+    """
+
+    alpha: float = 0.1
+    reading: str = "paper"
+    readings = ("paper", "released")
+    ranges = {"alpha": SHARE}
+    on_server = {"m": P}
+
+    def correct(self, k: Cohort, s: Server, v: Tensor) -> Tensor:
+        """v ← α v + (1 − α) m"""
+        return self.alpha * v + (1 - self.alpha) * s.m
+
+    def server(self, k: Cohort, s: Server) -> None:
+        """m ← −Σ p_k Δ_k / (K_k η)
+        released: m ← −γ Σ p_k Δ_k / (K_k η_0)
+        """
+        rate = k.first_lr / k.lr_decay if self.reading == "released" else k.lr
+        s.m = -(k.p * k.delta / (k.steps * rate)).sum(0)
