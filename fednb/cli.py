@@ -48,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
     book.add_argument("name", help="such as fedfft/01; `fednb ls notebooks` lists all")
     book.add_argument("--scale", default="smoke", help=" | ".join(SCALES))
     book.add_argument("-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
+    book.add_argument("--keep", action="store_true", help="copy tables, figures and provenance to papers/<id>/results")
     book.set_defaults(do=do_notebook)
     show = verbs.add_parser("show", help="a run from the store")
     show.add_argument("key", help="its key, or the beginning of it")
@@ -136,6 +137,8 @@ def do_notebook(asked: argparse.Namespace) -> int:
     print(f"\nnotebook  {folder / 'executed.ipynb'}")
     for picture in sorted(folder.glob("*.png"), key=os.path.getmtime):
         print(f"figure    {picture}")
+    if asked.keep:
+        print(f"kept in   {notebooks.keep_results(name, asked.scale, folder)}")
     return 0
 
 

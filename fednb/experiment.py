@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
@@ -29,6 +31,10 @@ from fednb.setting import Setting
 from fednb.store import Entry, key_of
 
 Watch = Callable[[dict[str, Any]], None]
+
+
+class NotProbed(RuntimeError):
+    """A round that a run did not reach."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +105,13 @@ class Run:
         """What the run's probe kept in round t."""
         return probes.kept(self.entry.folder, t)
 
+    def all_probed(self, probe: probes.Probe) -> list[probes.Kept]:
+        """What was kept in all rounds of a probe."""
+        if missing := [t for t in probe.rounds if t >= len(self.rows)]:
+            raise NotProbed(f"run {self.key} ({self.method}) is {self.status} after {len(self.rows)} rounds; "
+                            f"its probe of round {missing[0]} was never taken")  # fmt: skip
+        return [self.probed(t) for t in probe.rounds]
+
     def summary(self) -> dict[str, Any]:
         """The run in one line of JSON."""
         seconds = [row["seconds"] for row in self.rows]
@@ -139,6 +152,8 @@ def run(
     that stops being finite ends the run with status "diverged".
     """
     method = named(method)
+    if probe and max(probe.rounds, default=0) >= setting.rounds:
+        raise ValueError(f"probe rounds = {probe.rounds}: the run has rounds 0 to {setting.rounds - 1}")
     wanted = absent(setting, method, seed, probe)
     if not wanted.entry.ended:
         made = choose(engine, setting, method, seed, device=device, workers=workers)
@@ -205,12 +220,24 @@ def _one_round(engine: Engine, method: Method, s: Server, table: Table, ids: lis
 
 
 @contextmanager
+def bar_of(rounds: int, what: str, show: bool = True) -> Iterator[tqdm]:
+    """A progress bar over rounds; on the terminal where a notebook is executed from one, else where errors go."""
+    terminal = os.environ.get("FEDNB_TERMINAL")
+    how: dict[str, Any] = {"total": rounds, "desc": what, "unit": "round", "disable": not show, "leave": False}
+    with (
+        open(terminal, "w") if terminal else nullcontext(sys.stderr) as file,
+        tqdm(**how, file=file, position=1 if terminal else 0) as bar,
+    ):
+        yield bar
+
+
+@contextmanager
 def _watching(progress: bool | Watch, setting: Setting, method: Method) -> Iterator[Watch]:
     """A progress bar, a caller's own function, or silence."""
     if callable(progress):
         yield progress
         return
-    with tqdm(total=setting.rounds, desc=method.name, unit="round", disable=not progress, leave=False) as bar:
+    with bar_of(setting.rounds, method.name, show=progress) as bar:
 
         def watch(row: dict[str, Any]) -> None:
             if row["accuracy"] is not None:

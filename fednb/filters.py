@@ -7,7 +7,7 @@ it (kernels, flattening orders). `where` chooses layers by name: "fc.*", "!fc.*"
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import ceil, prod
+from math import ceil, inf, prod
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +25,7 @@ def bins(n: int) -> int:
 
 
 def cut(ratio: float, n: int) -> int:
-    """How many of a layer's frequencies a ratio takes: ⌊ratio · (⌊n/2⌋ + 1)⌋."""
+    """How many of a layer's frequencies a ratio takes: ⌊ratio · (⌊n/2⌋ + 1)⌋, the product in double precision."""
     return int(ratio * bins(n))
 
 
@@ -40,6 +40,7 @@ class Filter:
 
     where: str = field(default="*", kw_only=True)
     whole = False
+    flat = True  # looks at the flat vector alone, not at the layer's shape
 
     def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
         raise NotImplementedError
@@ -121,8 +122,8 @@ class LocalAverage(Filter):
     kernel: int = 17
 
     def __post_init__(self) -> None:
-        if self.kernel < 1 or self.kernel % 2 == 0:
-            raise ValueError(f"kernel = {self.kernel}: must be an odd number of at least 1")
+        if not isinstance(self.kernel, int) or self.kernel < 1 or self.kernel % 2 == 0:
+            raise ValueError(f"kernel = {self.kernel}: must be an odd number, whole and at least 1")
 
     def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
         n = x.shape[-1]
@@ -146,8 +147,8 @@ class GaussianDetrend(Filter):
     truncate: float = 4.0
 
     def __post_init__(self) -> None:
-        if self.sigma <= 0 or self.truncate <= 0:
-            raise ValueError(f"sigma = {self.sigma}, truncate = {self.truncate}: both must be above 0")
+        if not (0 < self.sigma < inf and 0 < self.truncate < inf):
+            raise ValueError(f"sigma = {self.sigma}, truncate = {self.truncate}: both must be above 0 and finite")
 
     def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
         n = x.shape[-1]
@@ -169,6 +170,7 @@ class Plane(Filter):
     """
 
     ratio: float = 0.05
+    flat = False
 
     def __post_init__(self) -> None:
         _share("ratio", self.ratio)
@@ -201,8 +203,14 @@ class Permuted(Filter):
     filter: Filter = field(default_factory=lambda: HighPass(0.05))
     order: str = "3210"
     seed: int = 0
+    flat = False
 
     def __post_init__(self) -> None:
+        if self.filter.whole or not self.filter.flat or self.filter.where != "*":
+            raise ValueError(
+                f"filter = {self.filter!r}: only a filter of one flat layer can be given another order, such as "
+                f"HighPass or LocalAverage; `where` belongs to Permuted itself"
+            )
         if self.order != "random" and sorted(self.order) != list("0123"):
             raise ValueError(f"order = {self.order!r}: must be an arrangement of 0123, or 'random'")
 
@@ -233,8 +241,8 @@ class Rescale(Filter):
     whole = True
 
     def __post_init__(self) -> None:
-        if self.radius < 0:
-            raise ValueError(f"radius = {self.radius}: must be at least 0")
+        if not 0 <= self.radius < inf:
+            raise ValueError(f"radius = {self.radius}: must be at least 0 and finite")
 
     def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
         return x * (self.radius / norm(x).clamp_min(TINY)).clamp_max(1.0)
@@ -251,8 +259,8 @@ class ClipToMedian(Filter):
     factor: float = 3.0
 
     def __post_init__(self) -> None:
-        if self.factor <= 0:
-            raise ValueError(f"factor = {self.factor}: must be above 0")
+        if not 0 < self.factor < inf:
+            raise ValueError(f"factor = {self.factor}: must be above 0 and finite")
 
     def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
         most = self.factor * x.abs().median(-1, keepdim=True).values
@@ -266,6 +274,8 @@ class Centralize(Filter):
     A control that the spectral papers lack: it takes away one number per output, without any transform. Vectors
     (biases, norm scales) have only an output axis and pass unchanged.
     """
+
+    flat = False
 
     def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
         if shape is None or len(shape) < 2:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tqdm import tqdm
 
-from fednb.experiment import Run, absent, run
+from fednb.experiment import Run, absent, bar_of, run
 from fednb.methods import method
 from fednb.probes import Probe
 from fednb.rounds import Method
@@ -55,11 +53,14 @@ class Grid:
         """From a grid file's table for one scale: setting, vary, methods, seeds, probe."""
         if unknown := set(described) - {"setting", "vary", "methods", "seeds", "probe"}:
             raise BadGrid(f"grid {name}, {scale}: unknown entry {sorted(unknown)[0]!r}")
-        base, vary = Setting(**described.get("setting", {})), described.get("vary", {})
+        if not isinstance(described.get("methods"), list):
+            raise BadGrid(f"grid {name}, {scale}: `methods` must be a list of names")
+        base, vary = Setting().but(**described.get("setting", {})), described.get("vary", {})
+        settings = [base.but(**dict(zip(vary, values, strict=True))) for values in product(*vary.values())]
         chosen = [method(**m) if isinstance(m, dict) else method(m) for m in described["methods"]]
         cells = tuple(
-            Cell(base.but(**dict(zip(vary, values, strict=True))), m, seed, _tags(dict(zip(vary, values, strict=True))))
-            for values in product(*vary.values())
+            Cell(setting, m, seed, _tags(setting, vary, settings))
+            for setting in settings
             for m in chosen
             for seed in seeds or described.get("seeds", [0])
         )
@@ -89,7 +90,7 @@ class Grid:
             )
         total = sum(c.setting.rounds for c in self.cells)
         done = []
-        with tqdm(total=total, unit="round", desc=self.name, file=sys.stderr) as bar:
+        with bar_of(total, self.name) as bar:
             for c in self.cells:
                 bar.set_postfix_str(f"{c.method.name}, {', '.join(f'{k} {v}' for k, v in c.tags.items())}")
                 before = bar.n
@@ -104,14 +105,13 @@ class Grid:
         return all(r.entry.ended for r in self.runs())
 
 
-def _tags(values: dict[str, Any]) -> dict[str, Any]:
-    """The values that vary, readable: a partition becomes its alpha (or its text)."""
-    tags = {}
-    for name, value in values.items():
-        if name == "partition":
-            partition = Setting(partition=value).partition
-            name, value = ("alpha", partition.alpha) if hasattr(partition, "alpha") else (name, str(partition))
-        tags[name] = value
+def _tags(setting: Setting, vary: dict[str, Any], settings: list[Setting]) -> dict[str, Any]:
+    """The values that vary. Partitions of one kind are told apart by alpha, others by their text."""
+    tags = {name: getattr(setting, name) for name in vary}
+    if "partition" in tags:
+        one_kind = len({type(s.partition) for s in settings}) == 1 and hasattr(setting.partition, "alpha")
+        tags.pop("partition")
+        tags |= {"alpha": setting.partition.alpha} if one_kind else {"partition": str(setting.partition)}
     return tags
 
 

@@ -6,6 +6,10 @@ import ast
 import difflib
 import json
 import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -75,21 +79,51 @@ def execute(name: str, given: dict[str, Any]) -> Path:
 
     folder = page_folder(name, given.get("scale", known.get("scale", "smoke")))
     folder.mkdir(parents=True, exist_ok=True)
-    for old in (*folder.glob("*.txt"), *folder.glob("*.csv"), *folder.glob("*.png")):
+    for old in (*folder.glob("*.txt"), *folder.glob("*.csv"), *folder.glob("*.png"), *folder.glob("runs.json")):
         old.unlink()
-    os.environ["FEDNB_PAGE"] = str(folder)
     try:
-        papermill.execute_notebook(
-            path(name),
-            folder / "executed.ipynb",
-            parameters=given,
-            kernel_name="python3",
-            progress_bar=True,
-            extra_arguments=["--IPKernelApp.log_level=40"],
-        )
+        with _environment(FEDNB_PAGE=str(folder), **_terminal()):
+            papermill.execute_notebook(
+                path(name),
+                folder / "executed.ipynb",
+                parameters=given,
+                kernel_name="python3",
+                extra_arguments=["--IPKernelApp.log_level=40"],
+            )
     except PapermillExecutionError as error:
         raise CellFailed(
             f"{name} stopped in cell {error.exec_count}: {error.ename}: {error.evalue}\n"
             f"the notebook up to there: {folder / 'executed.ipynb'}"
         ) from None
     return folder
+
+
+def keep_results(name: str, scale: str, folder: Path) -> Path:
+    """Copy what a paper's notebook showed (tables, figures, its runs' provenance) to papers/<id>/results."""
+    paper, _, rest = name.partition("/")
+    if not rest or not (shelf("papers") / paper).is_dir():
+        raise UnknownNotebook(f"{name} belongs to no paper; only a paper's notebook has results to keep")
+    target = shelf("papers") / paper / "results" / f"{rest}_{scale}"
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    for kind in ("*.csv", "*.png", "runs.json"):
+        for file in folder.glob(kind):
+            shutil.copy(file, target)
+    return target
+
+
+def _terminal() -> dict[str, str]:
+    """Where the kernel shows its rounds: below papermill's cells, if anybody is looking."""
+    return {"FEDNB_TERMINAL": os.ttyname(sys.stderr.fileno())} if sys.stderr.isatty() else {}
+
+
+@contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    """Environment variables for the kernel, put back afterwards."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})

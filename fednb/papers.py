@@ -74,6 +74,8 @@ class Paper:
 
     def claims(self, section: str | None = None) -> list[Claim]:
         """The paper's claims as rules, written before the runs."""
+        if section is not None:
+            _pick(f"section of {self.id}", section, list(self.about["sections"]))
         text = (self.folder / "claims.toml").read_text(encoding="utf-8")
         made = [Claim.of(self.id, c) for c in tomllib.loads(text)["claim"]]
         return [c for c in made if section in (None, c.section)]

@@ -18,6 +18,11 @@ PALETTE = sns.color_palette("colorblind")
 MARKERS = "osD^vPX*"
 
 
+def _look(i: int) -> dict[str, Any]:
+    """Colour and marker of the i-th series; forty differ."""
+    return {"color": PALETTE[i % len(PALETTE)], "marker": MARKERS[i % len(MARKERS)]}
+
+
 @contextmanager
 def _style() -> Iterator[None]:
     look = {"figure.facecolor": "white", "axes.titlesize": 10, "axes.labelsize": 9, "legend.fontsize": 8,
@@ -44,7 +49,7 @@ def bands(table: pd.DataFrame, by: str = "alpha", title: str = "", log: bool = T
             for i, (value, part) in enumerate(table[table["measure"] == measure].groupby(by)):
                 seen = part.groupby("band")["value"].agg(["mean", "min", "max"])
                 span = [seen["mean"] - seen["min"], seen["max"] - seen["mean"]]
-                ax.errorbar(seen.index, seen["mean"], yerr=span, color=PALETTE[i], marker=MARKERS[i], ms=4, lw=1.5,
+                ax.errorbar(seen.index, seen["mean"], yerr=span, **_look(i), ms=4, lw=1.5,
                             elinewidth=0.8, capsize=2, label=f"{by} = {value}")  # fmt: skip
             ax.set(xlabel="frequency band (1 = lowest)", ylabel=f"{measure} across clients")
             ax.set_xticks(sorted(table["band"].unique()))
@@ -62,7 +67,7 @@ def layers(table: pd.DataFrame, title: str = "") -> Figure:
         fig, (ax,) = _panels(1, width=5.2, height=0.9 + 0.28 * len(table))
         sns.heatmap(shares, ax=ax, cmap="cividis", vmin=0, annot=len(table) <= 12, fmt=".2f", annot_kws={"size": 7},
                     cbar_kws={"label": "share of the layer's variance"})  # fmt: skip
-        ax.set(xlabel="frequency band (1 = lowest)", ylabel="", title=title)
+        ax.set(xlabel="frequency band (1 = lowest)", ylabel="layer", title=title)
     return fig
 
 
@@ -82,7 +87,7 @@ def sizes(counts: dict[str, np.ndarray]) -> Figure:
     with _style():
         fig, (ax,) = _panels(1, width=4.5)
         for i, (name, table) in enumerate(counts.items()):
-            ax.plot(np.sort(table.sum(1))[::-1], color=PALETTE[i], marker=MARKERS[i], ms=4, label=name)
+            ax.plot(np.sort(table.sum(1))[::-1], **_look(i), ms=4, label=name)
         ax.set(xlabel="clients, largest first", ylabel="samples", title="Client sizes", ylim=(0, None))
         ax.legend()
     return fig
@@ -94,8 +99,10 @@ def scatter(groups: dict[str, np.ndarray], spread: dict[str, float], centre: str
         fig, axes = _panels(len(groups), sharex=True, sharey=True)
         for i, (ax, (name, points)) in enumerate(zip(axes, groups.items(), strict=True)):
             for x, y in points:
-                ax.annotate("", (x, y), (0, 0), arrowprops={"arrowstyle": "->", "color": PALETTE[i], "lw": 1.2})
-            ax.scatter(points[:, 0], points[:, 1], color=PALETTE[i], s=22, zorder=3, label="clients after training")
+                ax.annotate("", (x, y), (0, 0), arrowprops={"arrowstyle": "->", "color": _look(i)["color"], "lw": 1.2})
+            ax.scatter(
+                points[:, 0], points[:, 1], color=_look(i)["color"], s=22, zorder=3, label="clients after training"
+            )
             ax.scatter([0], [0], color="black", marker="*", s=90, zorder=4, label=centre)
             ax.set(title=f"{name}\nspread {spread[name]:.3g}", xlabel="first axis", ylabel="" if i else "second axis")
         axes[0].legend(loc="best")
@@ -108,8 +115,8 @@ def curves(histories: pd.DataFrame, y: str = "accuracy", by: str = "method", yla
         fig, (ax,) = _panels(1, width=4.8)
         for i, (value, part) in enumerate(histories.dropna(subset=[y]).groupby(by, sort=False)):
             seen = part.groupby("round")[y].agg(["mean", "min", "max"])
-            ax.plot(seen.index + 1, seen["mean"], color=PALETTE[i], marker=MARKERS[i], ms=3.5, lw=1.5, label=str(value))
-            ax.fill_between(seen.index + 1, seen["min"], seen["max"], color=PALETTE[i], alpha=0.15, lw=0)
+            ax.plot(seen.index + 1, seen["mean"], **_look(i), ms=3.5, lw=1.5, label=str(value))
+            ax.fill_between(seen.index + 1, seen["min"], seen["max"], color=_look(i)["color"], alpha=0.15, lw=0)
         ax.set(xlabel="round", ylabel=ylabel or y, title=ylabel or y)
         ax.legend(title=by)
     return fig

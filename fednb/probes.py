@@ -34,11 +34,12 @@ class Probe:
     batches: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "what", tuple(self.what))
-        object.__setattr__(self, "rounds", tuple(self.rounds))
+        for name in ("what", "rounds"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, (value,) if isinstance(value, str | int) else tuple(value))
         if unknown := set(self.what) - {*BEFORE, *AFTER}:
             raise ValueError(f"probe {sorted(unknown)[0]!r}: must be one of {', '.join(BEFORE + AFTER)}")
-        if self.batches < 1 or any(t < 0 for t in self.rounds):
+        if not isinstance(self.batches, int) or self.batches < 1 or any(t < 0 for t in self.rounds):
             raise ValueError(f"batches = {self.batches}, rounds = {self.rounds}: at least 1 batch, rounds from 0")
 
 

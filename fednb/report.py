@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ class Claim:
 
 def _lowest_band_largest(curves: pd.DataFrame, tolerance: float) -> dict[str, tuple[bool, str]]:
     """the first band is at least (1 + {tolerance}) times every other band"""
-    rest = curves.iloc[:, 1:].max(axis=1)
+    rest = curves.iloc[:, 1:].max(axis=1, skipna=False)
     return {
         str(i): (bool(low >= (1 + tolerance) * high), f"{low / high:.2f}x the next largest")
         for i, low, high in zip(curves.index, curves.iloc[:, 0], rest, strict=True)
@@ -59,7 +60,7 @@ def _lowest_band_largest(curves: pd.DataFrame, tolerance: float) -> dict[str, tu
 
 def _falls_with_band(curves: pd.DataFrame, tolerance: float) -> dict[str, tuple[bool, str]]:
     """the rank correlation of value and band is at most -{tolerance}"""
-    ranks = curves.rank(axis=1)
+    ranks = curves.rank(axis=1).where(curves.notna().all(axis=1), axis=0)
     bands = ranks.columns.to_series().rank().to_numpy()
     return {str(i): (bool((r := _correlation(row.to_numpy(), bands)) <= -tolerance), f"rank correlation {r:+.2f}")
             for i, row in ranks.iterrows()}  # fmt: skip
@@ -87,24 +88,28 @@ def _correlation(x: Any, y: Any) -> float:
     return float(np.corrcoef(x, y)[0, 1])
 
 
-def verdict(table: pd.DataFrame, claims: tuple[Claim, ...], scale: str) -> pd.DataFrame:
+def verdict(table: pd.DataFrame, claims: tuple[Claim, ...], scale: str, by: str = "alpha") -> pd.DataFrame:
     """One row per claim: the rule, what was seen, and the outcome. At smoke scale it only says that it ran.
 
-    `table` is tidy: a column that names the setting (alpha), seed, measure, band, value; rounds are averaged.
+    `table` is tidy: the column `by` that names the setting, seed, measure, band, value; rounds are averaged. A number
+    that is missing or not finite counts against the claim.
     """
     import pandas as pd
 
-    rows = [_row(table, claim, scale) for claim in claims]
+    rows = [_row(table, claim, scale, by) for claim in claims]
     return pd.DataFrame(rows).set_index("claim")
 
 
-def _row(table: pd.DataFrame, claim: Claim, scale: str) -> dict[str, Any]:
+def _row(table: pd.DataFrame, claim: Claim, scale: str, by: str) -> dict[str, Any]:
     mine = table[table["measure"] == claim.measure]
-    seeds = {
-        seed: claim.judge(part.pivot_table(index="alpha", columns="band", values="value", aggfunc="mean"))
-        for seed, part in mine.groupby("seed")
-    }
-    settings = list(next(iter(seeds.values())))
+    if mine.empty:
+        raise ValueError(
+            f"claim {claim.id} is about {claim.measure!r}; the table has {', '.join(set(table['measure']))}"
+        )
+    means = mine.groupby(["seed", by, "band"])["value"].mean(skipna=False).unstack("band")
+    seeds = {seed: claim.judge(part.droplevel("seed")) for seed, part in means.groupby(level="seed")}
+    settings = list(dict.fromkeys(setting for judged in seeds.values() for setting in judged))
+    seeds = {seed: {s: judged.get(s, (False, "missing")) for s in settings} for seed, judged in seeds.items()}
     votes = {setting: [judged[setting][0] for judged in seeds.values()] for setting in settings}
     outcome = "not decided"
     if all(all(v) for v in votes.values()):
@@ -134,6 +139,9 @@ class Page:
     def keep(self, name: str, thing: Any, runs: Iterable[Run] = ()) -> Any:
         """Save a figure (PNG, with a caption that names notebook, scale and runs) or a table (CSV); give it back."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        runs = list(runs)
+        if runs:
+            self._note(runs)
         if hasattr(thing, "savefig"):
             said = f"notebooks/{self.notebook}.ipynb, scale {self.scale}. {provenance(runs)}"
             thing.supxlabel(fill(said, int(22 * thing.get_figwidth())), fontsize=6, color="0.35", x=0.01, ha="left")
@@ -142,6 +150,12 @@ class Page:
             atomically(self.folder / f"{name}.csv", thing.to_csv())
             atomically(self.folder / f"{name}.txt", as_text(thing))
         return thing
+
+    def _note(self, runs: list[Run]) -> None:
+        """Write down which runs the page shows: runs.json, by key, with setting, seed, device and versions."""
+        path = self.folder / "runs.json"
+        seen = json.loads(path.read_text()) if path.exists() else {}
+        atomically(path, json.dumps(seen | {r.key: r.about for r in runs}, indent=1, ensure_ascii=False) + "\n")
 
 
 def as_text(table: pd.DataFrame) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from math import inf
+from math import inf, isfinite
 from typing import Any
 
 from fednb.data.partition import Dirichlet, Partition
@@ -64,7 +64,9 @@ class Setting:
     lr_decay: float = _number(0.998, "above 0 and at most 1", lambda v: 0 < v <= 1, "factor on the rate, per round")
     server_lr: float = _positive(1.0, "server learning rate")
     weight_decay: float = _number(1e-3, "at least 0", lambda v: 0 <= v < inf, "added behind the clip, never filtered")
-    clip_norm: float | None = _number(10.0, "above 0, or none", lambda v: v > 0, "clip each step to this norm; or none")
+    clip_norm: float | None = _number(
+        10.0, "above 0, or none", lambda v: 0 < v < inf, "clip each step to this norm; or none"
+    )
     weighting: str = _choice("size", ("size", "uniform"), "how clients count in the mean")
     augment: bool = field(default=True, metadata={"help": "flip and crop as the data set's papers do"})
     samples: int | None = _whole(None, "use only so many training samples; none for all")
@@ -82,8 +84,8 @@ class Setting:
                 continue
             if "test" in f.metadata and not _passes(f.metadata["test"], value):
                 raise BadSetting(f"{f.name} = {value!r}: must be {f.metadata['allowed']}")
-            if isinstance(f.default, float) and not isinstance(value, float):
-                object.__setattr__(self, f.name, float(value))
+            if isinstance(f.default, float):
+                object.__setattr__(self, f.name, float(value) + 0.0)  # numpy's floats and -0.0 would make another key
         if not isinstance(self.augment, bool):
             raise BadSetting(f"augment = {self.augment!r}: must be true or false")
 
@@ -104,6 +106,6 @@ class Setting:
 
 def _passes(test: Callable[[Any], bool], value: Any) -> bool:
     try:
-        return bool(test(value))
-    except TypeError:
+        return not isinstance(value, bool) and bool(test(value)) and (isinstance(value, str) or isfinite(value))
+    except (TypeError, ValueError, OverflowError):
         return False

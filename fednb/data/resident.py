@@ -47,7 +47,7 @@ class Resident:
             local = batches(seed, t, i, len(self.parts[i]), epochs, size).to(index.device)
             index[c, :steps] = torch.where(local < 0, -1, self.parts[i][local.clamp_min(0)])
             if how is not None:
-                how[c, :steps] = changes(seed, t, i, steps, size, self.data.pad).to(index.device)
+                how[c, :steps] = changes(seed, t, i, steps, size, self.data.pad, self.data.flip).to(index.device)
         return ResidentPlan(self, index, how)
 
 

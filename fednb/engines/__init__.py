@@ -15,7 +15,7 @@ from fednb.rounds import Method
 from fednb.setting import Setting
 
 ENGINES = ("auto", "loop", "pool", "stacked")
-SMALL = 2e10  # weight updates times samples below which starting worker processes takes longer than it saves
+SMALL = 1e9  # samples seen times weights: a run of about ten seconds, below which starting workers does not pay
 
 Engine = Loop | Pool | Stacked
 

@@ -21,4 +21,5 @@ def principal(x: Tensor, axes: int = 2) -> np.ndarray:
     values, vectors = torch.linalg.eigh(x.double() @ x.double().T)
     order = values.argsort(descending=True)[:axes]
     points = vectors[:, order] * values[order].clamp_min(0).sqrt()
-    return (points * torch.where(points.sum(0) < 0, -1.0, 1.0)).numpy()  # most of them to the right and up
+    points = points * torch.where(points.sum(0) < 0, -1.0, 1.0)  # most of them to the right and up
+    return np.pad(points.numpy(), ((0, 0), (0, max(0, axes - len(x)))))

@@ -46,8 +46,8 @@ def _spectra(x: Tensor, layout: Layout, bands: int, norm: str) -> dict[str, list
 def variance(x: Tensor, layout: Layout, bands: int = 10) -> PerLayer:
     """The variance across clients of each band's coefficients, per layer (FedFFT Fig. 1): `[bands]` by name.
 
-    mean over the band of E_k |ẑ_k − E ẑ|². The transform is unitary, so a layer's bands average to the variance of
-    its weights: long and short layers count alike when layers are averaged.
+    mean over the band of E_k |ẑ_k − E ẑ|². The transform is unitary, so white noise gives the variance of a weight in
+    every band, whatever the layer's length: long and short layers count alike when layers are averaged.
     """
     return {
         name: torch.stack([(z - z.mean(0)).abs().square().mean() for z in parts])
@@ -74,17 +74,18 @@ def std(delta: PerLayer) -> Tensor:
 
 
 def _tidy(results: Results, what: str, measures: dict[str, Callable[[Tensor, Layout], Tensor]]) -> pd.DataFrame:
-    """One row per run, probed round, measure and band."""
+    """One row per run, probed round, measure and band; a round with a single participant has nothing to compare."""
     import pandas as pd
 
     rows = []
     for cell, run in results:
-        for t in results.probe.rounds:
-            kept = run.probed(t)
+        for kept in run.all_probed(results.probe):
+            if len(kept.clients) < 2:
+                continue
             for measure, of in measures.items():
                 values = of(kept.vectors[what], kept.layout).tolist()
-                about = {**cell.tags, "method": run.method.name, "seed": run.seed, "round": t, "measure": measure}
-                rows += [{**about, "band": m + 1, "value": v, "key": run.key} for m, v in enumerate(values)]
+                about = {**cell.tags, "method": run.method.name, "seed": run.seed, "round": kept.round, "key": run.key}
+                rows += [{**about, "measure": measure, "band": m + 1, "value": v} for m, v in enumerate(values)]
     return pd.DataFrame(rows)
 
 
@@ -110,8 +111,7 @@ def by_layer(results: Results, what: str = "perturbation", bands: int = 10) -> p
 
     tables = []
     for _, run in results:
-        for t in results.probe.rounds:
-            kept = run.probed(t)
+        for kept in run.all_probed(results.probe):
             found = {name: x.tolist() for name, x in variance(kept.vectors[what], kept.layout, bands).items()}
             tables.append(pd.DataFrame(found, index=range(1, bands + 1)).T)
     return sum(tables[1:], start=tables[0]) / len(tables)

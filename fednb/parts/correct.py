@@ -62,6 +62,7 @@ class Dyn(Part):
         """v ← v + (h_k − w)/β
         prox_in_clip: v ← v + (h_k + w_k − w)/β
         printed: v ← v + (−h_k − w)/β
+        prox_in_clip printed: v ← v + (−h_k + w_k − w)/β
         """
         dual = -k.h if self.reading == "printed" else k.h
         anchor = k.w - k.w0 if self.prox_in_clip else -k.w0
