@@ -235,9 +235,10 @@ class Cost:
         return (self.down + self.up) / 2
 
 
-def numbers(names: frozenset[str], record: Server | Cohort, bundled: dict[str, str]) -> int:
+def numbers(names: frozenset[str], record: Server | Cohort, bundled: dict[str, str] | None = None) -> int:
     """How many numbers one client sends or receives under these names; a bundle counts once."""
-    return sum({bundled.get(name, name): x.shape[-1] for name, x in record.values(names).items()}.values())
+    whole = bundled or {}
+    return sum({whole.get(name, name): x.shape[-1] for name, x in record.values(names).items()}.values())
 
 
 def cost(method: Method) -> Cost:
@@ -287,7 +288,7 @@ def observed_server(method: Method, k: Cohort, s: Server) -> int:
     k.listen()
     server_round(method, k, s)
     s.t += 1
-    return numbers(k.sent, k, {})
+    return numbers(k.sent, k)
 
 
 def blank(method: Method, layout: Layout, w: Tensor, b: Tensor, clients: int) -> dict[str, Tensor]:

@@ -45,7 +45,7 @@ def choose(
         raise BadEngine(f"engine = {name!r}: must be one of {', '.join(ENGINES)}")
     if workers is not None and workers < 1:
         raise BadEngine(f"workers = {workers}: must be at least 1")
-    where = device_of(device)
+    where = device_of("cpu" if name == "pool" and device == "auto" else device)
     data = load(setting.data)
     parts = clients_of(setting, seed, data)
     problem = problem_of(setting, seed, where, data, parts)
