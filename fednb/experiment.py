@@ -22,8 +22,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fednb import probes
-from fednb.engines import Engine, choose
+from fednb.engines import Engine, Pool, choose
 from fednb.engines.problem import participants
+from fednb.evaluate import GlobalJudge, judge_of, tuned
 from fednb.methods import method as named
 from fednb.record import Server, Table
 from fednb.rounds import Method, observed_server
@@ -119,7 +120,7 @@ class Run:
             "key": self.key,
             "status": self.status,
             "method": self.method.name,
-            "rounds": len(self.rows),
+            "rounds": sum(not row.get("tuned") for row in self.rows),
             "accuracy_last": self.accuracy_last,
             "accuracy_best": self.accuracy_best,
             "seconds_per_round": float(np.mean(seconds)) if seconds else None,
@@ -168,7 +169,9 @@ def _train(wanted: Run, engine: Engine, probe: probes.Probe | None, watch: Watch
     setting, method, entry, problem = wanted.setting, wanted.method, wanted.entry, engine.problem
     dtype, device = next((p.dtype, p.device) for p in problem.objective.model.parameters())
     w, b = problem.objective.start(dtype, device)
-    s, table = problem.server(method, w, b), Table(method.buffers("per_client", problem.objective.layout, w))
+    judge = judge_of(setting, engine, w, b)
+    start = {name: torch.zeros(size, dtype=torch.float64) for name, size in judge.kept.items()}
+    s, table = problem.server(method, w, b), Table(method.buffers("per_client", problem.objective.layout, w) | start)
     history = entry.load(s, table)
     about = _about(wanted, engine, device) | {"started": entry.about().get("started", _now())}
     entry.describe(about | {"status": "running"})
@@ -176,9 +179,12 @@ def _train(wanted: Run, engine: Engine, probe: probes.Probe | None, watch: Watch
         watch(row)
     while s.t < setting.rounds and all(map(_sound, history[-1:])):
         ids = participants(setting, wanted.seed, s.t)
-        history.append(_one_round(engine, method, s, table, ids, setting, probe, entry.folder))
+        history.append(_one_round(engine, judge, method, s, table, ids, setting, probe, entry.folder))
         entry.save(s, table, ids, history)
         watch(history[-1])
+    if setting.evaluation == "personal" and setting.tune_epochs and _sound(history[-1]):
+        history.append(_tuned_row(wanted, engine, s, table, history[-1]))
+        entry.save(s, table, [], history)
     entry.describe(about | {"status": "finished" if _sound(history[-1]) else "diverged", "ended": _now()})
 
 
@@ -187,27 +193,38 @@ def _sound(row: dict[str, Any]) -> bool:
     return isfinite(row["train_loss"]) and isfinite(row["drift"])
 
 
-def _one_round(engine: Engine, method: Method, s: Server, table: Table, ids: list[int], setting: Setting,
-               probe: probes.Probe | None, folder: Path) -> dict[str, Any]:  # fmt: skip
+def _tuned_row(wanted: Run, engine: Engine, s: Server, table: Table, last: dict[str, Any]) -> dict[str, Any]:
+    """The extra line of a personalised run: everyone's classifier tuned on the server's model."""
+    longer = wanted.setting.but(epochs=wanted.setting.tune_epochs)
+    tuner = choose(engine.name, longer, wanted.method, wanted.seed, device=str(s.values(["w"])["w"].device),
+                   workers=len(engine.crew.members) if isinstance(engine, Pool) else None)  # fmt: skip
+    began = time.perf_counter()
+    accuracy = tuned(tuner, wanted.method, s, table, size=last["clients"])
+    return last | {"round": s.t, "accuracy": accuracy, "seconds": time.perf_counter() - began, "tuned": 1}
+
+
+def _one_round(
+    engine: Engine, judge: GlobalJudge, method: Method, s: Server, table: Table, ids: list[int], setting: Setting,
+    probe: probes.Probe | None, folder: Path,
+) -> dict[str, Any]:  # fmt: skip
     """One round, from the participants to a line of the history."""
     t, problem = s.t, engine.problem
     seen = probe is not None and t in probe.rounds
     vectors = probes.before_training(probe, problem, method, s, ids, table) if seen else {}
     began = time.perf_counter()
-    k, down = engine.train(method, s, ids, table.gather(ids))
+    k, down = engine.train(method, s, ids, table.gather(ids, method.declared("per_client")))
     up = observed_server(method, k, s)
-    table.scatter(ids, k.values(table.start))
+    table.scatter(ids, k.values(method.declared("per_client")))
     seconds = time.perf_counter() - began
     now = k.values(("w", "delta", "loss", "b"))
     if seen:
         probes.keep(folder, t, ids, problem.objective.layout, vectors | probes.after_training(probe, k))
     tested = (t + 1) % setting.evaluate_every == 0 or t + 1 == setting.rounds
-    accuracy, loss = engine.evaluate(*s.values(("w", "b")).values()) if tested else (None, None)
+    judged = judge.row(k, s, table, tested)
     width = now["w"].element_size()
     return {
         "round": t,
-        "accuracy": accuracy,
-        "test_loss": loss,
+        **judged,
         "train_loss": float(now["loss"].double().mean()),
         "drift": float(now["delta"].double().norm(dim=-1).mean()),
         "seconds": seconds,

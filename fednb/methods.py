@@ -7,8 +7,40 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fednb.compose import added, built, terms
 from fednb.filters import Filter, GaussianDetrend, HighPass, LocalAverage
-from fednb.parts import ClientMomentum, Dyn, FilterGradient, FilterPerturbation, Prox, Sam, Scaffold
+from fednb.parts import (
+    AdaptiveWeights,
+    ClientMomentum,
+    ClientRate,
+    Discrepancy,
+    Dyn,
+    Fairness,
+    FilterGradient,
+    FilterPerturbation,
+    FlexibleRadius,
+    FsaMomentum,
+    Gloss,
+    LayerShrink,
+    Lesam,
+    LocalAggregation,
+    LossWeights,
+    NormalisedLoss,
+    PrivateHead,
+    Prox,
+    Sam,
+    Scaffold,
+    ScamConflict,
+    ScamPilot,
+    ScamRadius,
+    ScamWeights,
+    ServerMomentum,
+    SmooDual,
+    Uniform,
+    WmsamAscent,
+    WmsamMomentum,
+    WmsamWeight,
+)
 from fednb.rounds import Card, Method, cost, pseudo_code
 
 if TYPE_CHECKING:
@@ -57,13 +89,17 @@ def _plain(name: str) -> str:
 
 
 def method(name: str | Method, **parameters: Any) -> Method:
-    """A method by the name its paper gives it, with other parameters where given.
+    """A method by the name its paper gives it, or a sum of a method and ideas, with other parameters where given.
 
     >>> method("fedfft-d", rho=0.05, ratio=0.02).parameters()["ratio"]
     0.02
+    >>> method("fedsmoo + highpass(0.01)").parts[1]
+    FilterPerturbation(filter=HighPass(where='*', ratio=0.01))
     """
     if isinstance(name, Method):
         return name.but(**parameters) if parameters else name
+    if _plain(name) not in ALIASES and "+" in name:
+        return _sum(name).but(**parameters)
     if _plain(name) not in ALIASES:
         near = difflib.get_close_matches(_plain(name), ALIASES, n=3, cutoff=0.3)
         closest = ", ".join(dict.fromkeys(ALIASES[n] for n in near)) or "none"
@@ -71,30 +107,74 @@ def method(name: str | Method, **parameters: Any) -> Method:
     return CATALOGUE[ALIASES[_plain(name)]].method.but(**parameters)
 
 
+def _sum(text: str) -> Method:
+    """A method and what is added to it, term by term: methods, parts or filters."""
+    first, *others = terms(text)
+    made = method(first)
+    for term in others:
+        made = added(made, method(term) if _plain(term) in ALIASES else built(term))
+    return Method(text, *made.parts)
+
+
 FEDAVG = _add(Method("FedAvg"), "McMahan et al. 2017")
 FEDPROX = _add(Method("FedProx", Prox(mu=0.1)), "Li et al. 2020")
 SCAFFOLD = _add(Method("SCAFFOLD", Scaffold()), "Karimireddy et al. 2020")
 FEDDYN = _add(Method("FedDyn", Dyn(beta=10.0)), "Acar et al. 2021")
 FEDCM = _add(Method("FedCM", ClientMomentum(alpha=0.1)), "Xu et al. 2021")
+
+# Ascents: where the gradient is taken
 FEDSAM = _add(Method("FedSAM", Sam(rho=0.1)), "Qu et al. 2022")
 MOFEDSAM = _add(Method("MoFedSAM", Sam(rho=0.1), ClientMomentum(alpha=0.1)), "Qu et al. 2022")
 FEDGAMMA = _add(Method("FedGAMMA", Sam(rho=0.1), Scaffold()), "Dai et al. 2024", "FedSAM-S")
 FEDSPEED = _add(Method("FedSpeed", Sam(rho=0.1), Dyn(beta=10.0)), "Sun et al. 2023", "FedSAM-D")
+FEDSMOO = _add(Method("FedSMOO", SmooDual(rho=0.1), Dyn(beta=10.0)), "Sun et al. 2023")
+FEDLESAM = _add(Method("FedLESAM", Lesam(rho=0.1)), "Fan et al. 2024")
+FEDLESAM_S = _add(FEDLESAM.plus(Scaffold(), name="FedLESAM-S"), "Fan et al. 2024")
+FEDLESAM_D = _add(FEDLESAM.plus(Dyn(beta=10.0), name="FedLESAM-D"), "Fan et al. 2024")
+FEDGLOSS = _add(Method("FedGloSS", Gloss(rho=0.15, rho_l=0.15, beta=10.0)), "Caldarola et al. 2025")
+FEDWMSAM = _add(Method("FedWMSAM", WmsamAscent(), WmsamWeight(), WmsamMomentum()), "FedWMSAM")
+FEDFSA = _add(Method("FedFSA", ClientRate(), FlexibleRadius(rho=0.1, rho_larger=0.2), FsaMomentum()), "FedFSA")
 
+# Filters of perturbations
 FEDFFT = _add(
     Method("FedFFT", Sam(rho=0.1), FilterPerturbation(HighPass(ratio=0.01))), "FedFFT", "FedFFT-A", "FedFFT-FedAvg"
 )
 FEDFFT_S = _add(FEDFFT.plus(Scaffold(), name="FedFFT-S"), "FedFFT", "FedFFT-SCAFFOLD")
 FEDFFT_D = _add(FEDFFT.plus(Dyn(beta=10.0), name="FedFFT-D"), "FedFFT", "FedFFT-FedDyn")
 
+# Aggregation
+UNIFORM = _add(Method("Uniform", Uniform()), "FedSCAM")
+FEDAVGM = _add(Method("FedAvgM", ServerMomentum(beta=0.9)), "Hsu et al. 2019")
+QFEDAVG = _add(Method("q-FedAvg", Fairness(q=0.1)), "Li et al. 2020")
+FEDLW = _add(Method("FedLW", LossWeights()), "Yao et al. 2025")
+FEDNOLOWE = _add(Method("FedNoLoWe", NormalisedLoss()), "Le et al. 2025")
+FEDLWSAM = _add(Method("FedLWSAM", Sam(rho=0.05), LossWeights()), "FedSCAM")
+FEDDISCO = _add(Method("FedDisco", Discrepancy(a=0.5, b=0.1)), "Ye et al. 2023")
+FEDAWA = _add(Method("FedAWA", AdaptiveWeights()), "Shi et al. 2025")
+FEDLWS = _add(Method("FedLWS", LayerShrink()), "Shi et al. 2025")
+FEDSCAM = _add(Method("FedSCAM", ScamPilot(), ScamRadius(), ScamWeights(), ScamConflict()), "FedSCAM", "FedSCAM (Full)")
+FEDSCAM_WA = _add(Method("FedSCAM (WA)", ScamPilot(sam=False), ScamWeights(), ScamConflict()), "FedSCAM")
+FEDSCAM_SAM = _add(Method("FedSCAM (SAM)", ScamPilot(), ScamRadius()), "FedSCAM")
+
+# Personalised
+FEDAVG_FT = _add(Method("FedAvg-FT", Uniform()), "FedFSA")  # tuned by the setting: evaluation="personal"
+FEDPER = _add(Method("FedPer", PrivateHead()), "Arivazhagan et al. 2019")
+FEDALA = _add(Method("FedALA", LocalAggregation()), "Zhang et al. 2023")
+
+# Products that the papers print
+FEDFFT_FEDAWA = _add(FEDFFT.plus(AdaptiveWeights(), name="FedFFT-FedAWA"), "FedFFT", "FedAWA + FFT")
+FEDSAM_FEDPER = _add(Method("FedSAM-FedPer", Sam(rho=0.1), PrivateHead()), "FedFFT", "FedPer + SAM")
+FEDFFT_FEDPER = _add(FEDFFT.plus(PrivateHead(), name="FedFFT-FedPer"), "FedFFT", "FedPer + FFT")
+FEDSAM_FSA = _add(Method("FedSAM + FSA", FlexibleRadius()), "FedFSA")
+FEDSPEED_FSA = _add(Method("FedSpeed + FSA", FlexibleRadius(), Dyn(beta=10.0)), "FedFSA")
+FEDALA_FSA = _add(Method("FedALA + FSA", LocalAggregation(), ClientRate(), FlexibleRadius(), FsaMomentum()), "FedFSA")
+
 SGF = "SpecGradFilter"
 SPECGRADFILTER = _add(_named(SGF, spec_grad_filter(FEDAVG)), SGF, "SpecGradFilter-FFT", "SpecGradFilter-FedAvg")
 SGF_LAP_D = _add(_named("SpecGradFilter (LAP-D)", spec_grad_filter(FEDAVG, LocalAverage())), SGF)
 SGF_GD = _add(_named("SpecGradFilter (GD)", spec_grad_filter(FEDAVG, GaussianDetrend())), SGF)
-SGF_FEDPROX = _add(_named("SpecGradFilter-FedProx", spec_grad_filter(FEDPROX)), SGF, "FedProx + SpecGradFilter")
-SGF_SCAFFOLD = _add(_named("SpecGradFilter-SCAFFOLD", spec_grad_filter(SCAFFOLD)), SGF, "SCAFFOLD + SpecGradFilter")
-SGF_FEDDYN = _add(_named("SpecGradFilter-FedDyn", spec_grad_filter(FEDDYN)), SGF, "FedDyn + SpecGradFilter")
-SGF_FEDCM = _add(_named("SpecGradFilter-FedCM", spec_grad_filter(FEDCM)), SGF, "FedCM + SpecGradFilter")
+for _base in (FEDPROX, SCAFFOLD, FEDDYN, FEDCM, FEDAWA):
+    _add(_named(f"{SGF}-{_base.name}", spec_grad_filter(_base)), SGF, f"{_base.name} + {SGF}")
 
 
 def methods() -> pd.DataFrame:
@@ -112,6 +192,7 @@ def methods() -> pd.DataFrame:
                 "method": name,
                 "paper": entry.paper,
                 "passes per step": seen.passes,
+                "extra per round": seen.extra,
                 "down": seen.down,
                 "up": seen.up,
                 "traffic vs FedAvg": seen.traffic,

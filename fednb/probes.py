@@ -62,7 +62,7 @@ def before_training(probe: Probe, problem: Problem, method: Method, s: Server, i
 
 def _one(probe: Probe, problem: Problem, method: Method, s: Server, i: int, table: Table) -> dict[str, Tensor]:
     oracle = single_oracle(problem.objective, problem.plan(s.t, [i]))
-    k = problem.cohort(method, s, [i], table.gather([i]), oracle)
+    k = problem.cohort(method, s, [i], table.gather([i], method.declared("per_client")), oracle)
     with one_thread():
         k.w0 = k.w = s.w
         k.b = s.b

@@ -92,12 +92,14 @@ class Record:
 
 
 class Server(Record):
-    """The server `s`: the model `w` `[P]`, buffers `b`, what parts declare; `lr`, the round `t`, all clients `N`."""
+    """The server `s`: the model `w` `[P]`, buffers `b`, what parts declare; `lr`, round `t`, clients `N`, `samples`."""
 
-    def __init__(self, w: Tensor, b: Tensor, own: dict[str, Tensor], *, t: int, N: int, lr: float) -> None:
+    def __init__(
+        self, w: Tensor, b: Tensor, own: dict[str, Tensor], *, t: int, N: int, lr: float, samples: int = 1
+    ) -> None:
         move = {"w": w, "b": b, "delta": torch.zeros_like(w), "step": torch.zeros_like(w)}
         super().__init__({**move, "lr": lr, **own})
-        vars(self).update(t=t, N=N)
+        vars(self).update(t=t, N=N, samples=samples)
 
     @property
     def sent(self) -> frozenset[str]:
@@ -155,6 +157,7 @@ class Cohort(Record):
             step=0,
             fresh=True,
             evaluations=torch.zeros(len(counts), 1, dtype=torch.int64),
+            looks=torch.zeros(len(counts), 1, dtype=torch.int64),
             samples=torch.zeros_like(rows["loss"]),
         )
 
@@ -182,10 +185,14 @@ class Cohort(Record):
             self.b = b
         return g
 
-    def look(self, w: Tensor, step: int) -> tuple[Tensor, Tensor, Tensor]:
-        """∇L, L and the number of samples at w on the batch of any step; nothing of the training moves."""
+    def look(self, w: Tensor, step: int, who: Tensor | bool = True) -> tuple[Tensor, Tensor, Tensor]:
+        """∇L, L and the number of samples at w on the batch of any step; nothing of the training moves.
+
+        who: the clients that need to look; the others are not charged for it.
+        """
         g, loss, count, _ = self.oracle(w, self._values["b"], step)
-        vars(self).update(evaluations=self.evaluations + (self.steps > step).to("cpu", torch.int64))
+        on = ((self.steps > step) & who).to("cpu", torch.int64)
+        vars(self).update(evaluations=self.evaluations + on, looks=self.looks + on)
         return g, loss, count
 
     def _fit(self, name: str, value: Any) -> Any:
@@ -207,11 +214,14 @@ class Table:
         self.start = start
         self.clients: dict[int, dict[str, Tensor]] = {}
 
-    def gather(self, ids: Sequence[int]) -> dict[str, Tensor]:
-        """The rows of some clients, `[C, dim]` by name."""
-        return {name: torch.stack([self.clients.get(i, self.start)[name] for i in ids]) for name in self.start}
+    def gather(self, ids: Sequence[int], names: Iterable[str] | None = None) -> dict[str, Tensor]:
+        """The rows of some clients, `[C, dim]` by name: all of them, or the named ones."""
+        return {
+            name: torch.stack([self.clients.get(i, self.start)[name] for i in ids])
+            for name in (self.start if names is None else names)
+        }
 
     def scatter(self, ids: Sequence[int], rows: dict[str, Tensor]) -> None:
         """Keep the rows of a finished round."""
         for c, i in enumerate(ids):
-            self.clients[i] = {name: rows[name][c].clone() for name in self.start}
+            self.clients[i] = dict(self.start) | {name: rows[name][c].clone() for name in rows}

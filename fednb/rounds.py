@@ -67,10 +67,15 @@ class Part:
     this_round: ClassVar[Declared] = {}  # made anew each round
     on_server: ClassVar[Declared] = {}
     ascends: ClassVar[bool] = False  # makes a perturbation; a method has at most one
+    owns_model: ClassVar[bool] = False  # gives each client a model of its own
     shapes_ascent: ClassVar[bool] = False  # changes a perturbation that a part before it made
     readings: ClassVar[tuple[str, ...]] = ()  # the allowed values of `reading`, the default first
     ranges: ClassVar[dict[str, Range]] = {}  # what each number may be
     bundled: ClassVar[dict[str, str]] = {}  # server vectors that go down in place of, or folded into, another
+
+    def private(self, layout: Layout) -> list[bool]:
+        """The layers that never leave their client."""
+        return [False] * len(layout)
 
     def initial(self) -> dict[str, float | str]:
         """Start values other than zero: a number, or FIRST_MODEL for the weights that the run starts from."""
@@ -174,6 +179,11 @@ class Method:
             for name, dim in self.declared(kind).items()
         }
 
+    def kept_back(self, layout: Layout) -> int:
+        """How many numbers of the model are private: neither sent nor received."""
+        hidden = [any(flags) for flags in zip(*(p.private(layout) for p in self.parts), strict=True)]
+        return sum(n for n, yes in zip(layout.sizes, hidden, strict=False) if yes)
+
     def parameters(self) -> dict[str, Any]:
         """Every field that can be set by name, filters inside parts included: {"rho": 0.1, "ratio": 0.01}."""
         return {name: value for p in self.parts for name, value in _settable(p)}
@@ -181,6 +191,10 @@ class Method:
     def but(self, **changes: Any) -> Method:
         """The same method with other parameters, looked up by name in all parts and their filters."""
         known = self.parameters()
+        readings = [r for p in self.parts for r in p.readings]
+        if "reading" in changes and readings and changes["reading"] not in readings:
+            allowed = ", ".join(dict.fromkeys(readings))
+            raise BadReading(f"{self.name}: reading = {changes['reading']!r}, must be one of {allowed}")
         if unknown := [name for name in changes if name not in known]:
             has = ", ".join(f"{k}={v!r}" for k, v in known.items()) or "none"
             raise BadParameter(f"{self.name} has no parameter {unknown[0]!r}; it has: {has}")
@@ -206,6 +220,8 @@ def _changed(x: Any, changes: dict[str, Any]) -> Any:
         value = getattr(x, f.name)
         if is_dataclass(value):
             new[f.name] = _changed(value, changes)
+        elif f.name == "reading" and changes.get("reading") not in x.readings:
+            continue  # another part of the method has this reading
         elif f.name in changes:
             new[f.name] = _same_kind(f.name, value, changes[f.name])
     return replace(x, **new)
@@ -222,12 +238,13 @@ def _same_kind(name: str, old: Any, value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a method costs, seen by running it: gradients per step, and numbers sent and kept, per parameter."""
+    """What a method costs, seen by running it: gradients per step and round, numbers sent and kept per parameter."""
 
     passes: float
     down: float
     up: float
     kept: float
+    extra: float = 0.0  # gradients beside the steps, per client and round
 
     @property
     def traffic(self) -> float:
@@ -253,13 +270,14 @@ def cost(method: Method) -> Cost:
         rows = {**blank(method, layout, w, none, 2), **table.gather((0, 1))}
         k = Cohort(
             (0, 1), rows, layout=layout, oracle=lambda x, b, step: (x - at, one, one, b), n=one.view(-1),
-            steps=3 * one.view(-1), nominal_steps=3, lr=0.1, p=one / 2,
+            steps=3 * one.view(-1), nominal_steps=3, lr=0.1, p=one / 2, labels=torch.tensor([[1, 2], [2, 1]]),
         )  # fmt: skip
         down, up = observed_round(method, k, s)
         table.scatter((0, 1), k.values(table.start))
     kept = sum(x.numel() for x in table.start.values())
     return Cost(
-        passes=round(k.evaluations.sum().item() / 6, 3),
+        passes=round((k.evaluations - k.looks).sum().item() / 6, 3),
+        extra=k.looks.sum().item() / 2,
         down=round(down / layout.total, 2),
         up=round(up / layout.total, 2),
         kept=round(kept / layout.total, 2),
@@ -280,7 +298,8 @@ def observed_local(method: Method, k: Cohort, s: Server) -> int:
         local_round(method, k, s)
     finally:
         s.locked = False
-    return numbers(s.sent, s, {name: whole for p in method.parts for name, whole in p.bundled.items()})
+    bundled = {name: whole for p in method.parts for name, whole in p.bundled.items()}
+    return numbers(s.sent, s, bundled) - method.kept_back(k.layout)
 
 
 def observed_server(method: Method, k: Cohort, s: Server) -> int:
@@ -288,7 +307,7 @@ def observed_server(method: Method, k: Cohort, s: Server) -> int:
     k.listen()
     server_round(method, k, s)
     s.t += 1
-    return numbers(k.sent, k)
+    return numbers(k.sent, k) - method.kept_back(k.layout)
 
 
 def blank(method: Method, layout: Layout, w: Tensor, b: Tensor, clients: int) -> dict[str, Tensor]:

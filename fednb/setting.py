@@ -71,6 +71,11 @@ class Setting:
     augment: bool = field(default=True, metadata={"help": "flip and crop as the data set's papers do"})
     samples: int | None = _whole(None, "use only so many training samples; none for all")
     evaluate_every: int = _whole(1, "test the global model every so many rounds")
+    evaluation: str = _choice("global", ("global", "personal"), "the server's model, or each client's own")
+    train_share: float = _number(
+        0.7, "above 0 and below 1", lambda v: 0 < v < 1, "personal: to train on, of a client's"
+    )
+    tune_epochs: int = _whole(10, "personal: epochs of the classifier alone after the last round", least=0)
     report: str = _choice("best", ("best", "last", "mean_last_10"), "which accuracy counts")
     precision: str = _choice("fp32", ("fp32", "fp64"), "numbers of the model")
 

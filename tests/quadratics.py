@@ -51,8 +51,8 @@ def heterogeneous(clients: int = 4, P: int = 3, seed: int = 0) -> Quadratics:
 class Federation:
     """A server and its clients; `round(ids)` runs one round of a method and returns the cohort `k`.
 
-    steps: one number, or one per client. A client that has finished its steps gets NaN for a gradient, so that only
-    masked writes keep its row whole. Clients count alike unless `n` gives their sizes.
+    steps: one number, or one per client. A client that has no batch left gets a gradient of 1e9 on zero samples, so
+    that only masked writes keep its row whole. Clients count alike unless `n` gives their sizes.
     """
 
     def __init__(
@@ -73,6 +73,7 @@ class Federation:
         self.layout = layout or Layout(("w",), ((P,),))
         self.steps = torch.as_tensor(steps).expand(N)
         self.n = torch.ones(N, dtype=torch.int64) if n is None else torch.tensor(n)
+        self.labels = 1 + torch.arange(2 * N).view(N, 2)  # samples of each of two classes
         self.nominal_steps = float(self.steps[0]) if nominal_steps is None else nominal_steps
         w = torch.as_tensor(w, dtype=torch.float64).expand(P).clone()
         self.s = Server(w, w[:0], method.buffers("on_server", self.layout, w), t=0, N=N, lr=server_lr)
@@ -84,8 +85,8 @@ class Federation:
 
         def oracle(w, b, step):
             on = (step < steps).view(-1, 1)
-            g = torch.where(on, self.clients.gradient(w, ids), torch.nan)
-            loss = 0.5 * (g.nan_to_num() * (w - self.clients.a[ids])).sum(-1, keepdim=True)
+            g = torch.where(on, self.clients.gradient(w, ids), 1e9)
+            loss = 0.5 * (g * (w - self.clients.a[ids])).sum(-1, keepdim=True)
             return g, loss, on.to(w), b
 
         w, b = self.s.values(("w", "b")).values()
@@ -93,7 +94,7 @@ class Federation:
         n = self.n[ids]
         k = Cohort(
             ids, rows, layout=self.layout, oracle=oracle, n=n, steps=steps, nominal_steps=self.nominal_steps,
-            p=(n / n.sum()).view(-1, 1).to(w), **self.numbers,
+            p=(n / n.sum()).view(-1, 1).to(w), labels=self.labels[ids], **self.numbers,
         )  # fmt: skip
         observed_local(self.method, k, self.s)
         observed_server(self.method, k, self.s)

@@ -19,7 +19,7 @@ from fednb.setting import Setting
 from fednb.vectors import Layout
 
 MASK = torch.tensor([[1, 0, 1, 0], [0, 1, 1, 1], [1, 1, 0, 0]], dtype=torch.bool)
-STEPS = 6
+STEPS = 4
 FAR_APART = heterogeneous(P=240)
 each = pytest.mark.parametrize("m", [entry.method for entry in CATALOGUE.values()], ids=str)
 
@@ -38,9 +38,9 @@ class Counting(nn.Sequential):
 
 @cache
 def batches() -> tuple[Tensor, Tensor, Tensor]:
-    """Three rounds, four clients with means of their own, two epochs of three batches of four samples."""
+    """Three rounds, four clients with means of their own, two epochs of two batches of four samples."""
     rng = torch.Generator().manual_seed(1)
-    X = torch.randn(3, 4, 2, 3, 4, 20, dtype=torch.float64, generator=rng)
+    X = torch.randn(3, 4, 2, 2, 4, 20, dtype=torch.float64, generator=rng)
     X += torch.randn(1, 4, 1, 1, 1, 20, dtype=torch.float64, generator=rng)
     Y = torch.randint(0, 3, X.shape[:-1], generator=rng)
     return 0.3 * torch.randn(291, dtype=torch.float64, generator=rng), X, Y
@@ -49,7 +49,7 @@ def batches() -> tuple[Tensor, Tensor, Tensor]:
 def run(m: Method, engine: str = "loop", model: nn.Module | None = None) -> Replay:
     """Clients of unequal size, some of whom stay away."""
     model = (model or Counting()).double()
-    sizes = torch.tensor([12, 7, 30, 20])
+    sizes = torch.tensor([8, 7, 30, 20])
     rates = dict(lr=0.2, lr_decay=0.9, weight_decay=0.01, clip_norm=1.0)
     return replay(m, model, *batches(), MASK, n=sizes, engine=engine, **rates)
 
@@ -92,18 +92,25 @@ def test_engines_agree_on_given_batches(m):
     same(first(m), run(m, "stacked"), atol=1e-12)
 
 
+def expected(m: Method, counted: Tensor, steps: Tensor) -> bool:
+    """The passes per step that were seen on a quadratic, and no more unless the method looks at data beside its steps."""
+    beside = counted - (cost(m).passes * steps).long()
+    return bool((beside >= 0).all() if cost(m).extra else (beside == 0).all())
+
+
 @each
 def test_cost_is_the_count_of_network_passes(m):
-    """Passes per step as observed on a quadratic, the oracle's own count, and the passes through the network agree."""
+    """Passes through the network, the oracle's own count, and the passes per step that the catalogue shows agree."""
     model = Counting()
     r = run(m, model=model)
     assert r.gradients.sum().item() == model.passes
-    assert torch.equal(r.gradients, (cost(m).passes * STEPS * MASK).long())
+    assert (r.gradients[~MASK] == 0).all()
+    assert expected(m, r.gradients[MASK], torch.tensor(STEPS))
 
 
 @each
 def test_a_stack_of_unequal_clients_is_each_client_by_itself(m):
-    """Quadratics with 3, 1, 4 and 2 steps, padded with NaN: clients together or one by one move alike, to 1e-12."""
+    """Quadratics with 3, 1, 4 and 2 steps, padded with 1e9: clients together or one by one move alike, to 1e-12."""
     clients, layout = FAR_APART, Layout(("a", "b"), ((20, 10), (40,)))
     together = Federation(m, clients, w=1.0, steps=(3, 1, 4, 2), layout=layout, weight_decay=0.01)
     together.round([0, 2])
@@ -112,7 +119,7 @@ def test_a_stack_of_unequal_clients_is_each_client_by_itself(m):
     for i in range(4):
         alone = Federation(m, clients, w=1.0, steps=(3, 1, 4, 2), layout=layout, weight_decay=0.01)
         alone.table.scatter(range(4), begun[0])
-        for name, value in begun[1].items():
+        for name, value in {**begun[1], "t": 1}.items():
             setattr(alone.s, name, value)
         assert torch.allclose(alone.round([i]).w[0], k.values(["w"])["w"][i], atol=1e-12, rtol=0)
 
@@ -155,4 +162,4 @@ def test_engines_agree_on_unequal_clients(m, digits):
     for name in loop:
         torch.testing.assert_close(loop[name], stacked[name], rtol=0, atol=1e-12)
     assert torch.equal(counted, other)
-    assert torch.equal(counted[0], (cost(m).passes * counted[1]).long())
+    assert expected(m, *counted)

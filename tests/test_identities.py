@@ -60,6 +60,7 @@ def run(m: Method, everyone: bool = False, by_size: bool = True, **numbers) -> R
     return replay(m, network(), w0, X, Y, EVERYONE if everyone else MASK, n=SIZES if by_size else None, **numbers)
 
 
+@cache
 def rounds(m: Method) -> Tensor:
     """The same method on quadratics, where clients make 3, 5, 2 and 4 steps: global weights after each round."""
     f = Federation(m, heterogeneous(P=8), w=1.0, steps=(3, 5, 2, 4), n=(1, 2, 3, 4), weight_decay=0.01,

@@ -15,12 +15,14 @@ FLOORS = [
     ("filters", "record"),
     ("rounds",),
     ("parts",),
+    ("compose",),
     ("methods",),
     ("data", "models"),
     ("setting",),
     ("engines",),
     ("store",),
     ("probes",),
+    ("evaluate",),
     ("experiment",),
     ("grid",),
     ("metrics",),
@@ -30,7 +32,7 @@ FLOORS = [
     ("cli",),
 ]
 LEVEL = {name: level for level, names in enumerate(FLOORS) for name in names}
-MATHEMATICS = ("streams", "vectors", "filters", "record", "rounds", "parts", "methods")
+MATHEMATICS = ("streams", "vectors", "filters", "record", "rounds", "parts", "compose", "methods")
 ALLOWED = {
     "torch",
     "numpy",

@@ -27,6 +27,9 @@ BAD = {
     "weighting": ("size | uniform", ["sizes", None, True]),
     "report": ("best | last | mean_last_10", ["first", None, 10]),
     "precision": ("fp32 | fp64", ["fp16", 32, None]),
+    "evaluation": ("global | personal", ["Global", None, 1]),
+    "train_share": ("above 0 and below 1", [0, 1, 1.5, nan, "0.7", None]),
+    "tune_epochs": ("a whole number of at least 0", [-1, 1.5, "10", True, None]),
     "augment": ("true or false", [1, 0, "yes", None, 1.0]),
 }  # fmt: skip
 NAMED = ("data", "partition", "model")
@@ -121,7 +124,8 @@ def test_other_values_give_other_keys():
     other = dict(
         data="cifar10", partition="iid", model="lenet", clients=11, participation=0.6, sampling="coin", rounds=6,
         epochs=3, batch=11, lr=0.2, lr_decay=0.9, server_lr=0.5, weight_decay=0.1, clip_norm=None, weighting="uniform",
-        augment=False, samples=100, evaluate_every=2, report="last", precision="fp64",
+        augment=False, samples=100, evaluate_every=2, report="last", precision="fp64", evaluation="personal",
+        train_share=0.5, tune_epochs=0,
     )  # fmt: skip
     assert set(other) == {f.name for f in fields(Setting)}
     keys = {key_of(Setting().but(**{name: value})) for name, value in other.items()} | {key_of(Setting())}

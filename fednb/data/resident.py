@@ -33,6 +33,13 @@ class Resident:
     def sizes(self) -> Tensor:
         return torch.tensor([len(p) for p in self.parts])
 
+    def test(self, own: list[np.ndarray]) -> tuple[Tensor, Tensor]:
+        """The test set: the data's, or all clients' own splits together."""
+        if not own:
+            return self.data.x_test, self.data.y_test
+        index = torch.as_tensor(np.concatenate(own), device=self.data.x.device)
+        return self.data.x[index], self.data.y[index]
+
     def inputs(self, x: Tensor) -> Tensor:
         """Raw samples as the model's inputs: scaled to [0, 1], then normalised per channel."""
         mean, std = (x.new_tensor(v, dtype=self.dtype).view(-1, 1, 1) for v in (self.data.mean, self.data.std))

@@ -78,6 +78,12 @@ class Loop:
         with one_thread():
             return total(self.problem, [self.problem.score(w, b, i) for i in range(self.problem.chunks())])
 
+    def evaluate_own(self, k: Cohort) -> list[float]:
+        """Accuracy of each client just trained on its own test split."""
+        w, b = k.values(("w", "b")).values()
+        with one_thread():
+            return [self.problem.score_own(w[c], b[c], client) for c, client in enumerate(k.ids)]
+
 
 def total(problem: Problem, scores: Sequence[tuple[int, float]]) -> tuple[float, float]:
     """Accuracy and loss from the pieces, added in the order of the test set."""

@@ -152,6 +152,10 @@ class Pool:
         self.server["b"].copy_(b)
         return total(self.problem, self.crew.deal([("score", i) for i in range(self.problem.chunks())]))
 
+    def evaluate_own(self, k: Cohort) -> list[float]:
+        """Accuracy of each client just trained on its own test split."""
+        return self.crew.deal([("score_own", c, client) for c, client in enumerate(k.ids)])
+
     def _fill(self, method: Method, s: Server, ids: Sequence[int], rows: dict[str, Tensor]) -> None:
         """Put the round's start into shared memory; make it anew where it is too small or of another shape."""
         server = s.values(["w", "b", *method.declared("on_server")])

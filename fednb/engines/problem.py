@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import count
 
 import numpy as np
@@ -43,6 +44,8 @@ class Problem:
     test: tuple[Tensor, Tensor] | None = None
     labels: Tensor | None = None  # [N, classes] samples of each class at each client
     inputs: Callable[[Tensor], Tensor] = lambda x: x
+    samples: tuple[Tensor, Tensor] | None = None
+    own: Sequence[Tensor] = ()  # each client's own test split, as indices into the samples
 
     @property
     def clients(self) -> int:
@@ -55,7 +58,7 @@ class Problem:
     def server(self, method: Method, w: Tensor, b: Tensor) -> Server:
         """The server before the first round."""
         own = method.buffers("on_server", self.objective.layout, w)
-        return Server(w, b, own, t=0, N=self.clients, lr=self.server_lr)
+        return Server(w, b, own, t=0, N=self.clients, lr=self.server_lr, samples=int(self.sizes.sum()))
 
     def cohort(self, method: Method, s: Server, ids: Sequence[int], rows: dict[str, Tensor], oracle: Oracle) -> Cohort:
         """Clients before training, with the rows that they kept from earlier rounds."""
@@ -83,6 +86,12 @@ class Problem:
         n = self.sizes[list(ids)].double().view(-1, 1)
         return n / n.sum() if self.by_size else torch.full_like(n, 1 / len(n))
 
+    def score_own(self, w: Tensor, b: Tensor, client: int) -> float:
+        """The accuracy, in percent, of a model on one client's own test split."""
+        assert self.samples is not None
+        x, y = (part[self.own[client]] for part in self.samples)
+        return 100.0 * self.objective.score(w, b, self.inputs(x), y)[0] / len(y)
+
     def chunks(self) -> int:
         """How many pieces the test set is scored in."""
         return 0 if self.test is None else -(-len(self.test[1]) // CHUNK)
@@ -108,6 +117,29 @@ def participants(setting: Setting, seed: int, t: int) -> list[int]:
     return np.flatnonzero(next(drawn for drawn in draws if drawn.any())).tolist()
 
 
+@lru_cache(maxsize=2)
+def _pooled(data: Dataset) -> Dataset:
+    x, y = torch.cat([data.x, data.x_test]), torch.cat([data.y, data.y_test])
+    return replace(data, name=f"{data.name} pooled", x=x, y=y)
+
+
+def data_of(setting: Setting) -> Dataset:
+    """The setting's data; training and test images pooled where every client has a test split of its own."""
+    data = load(setting.data)
+    return _pooled(data) if setting.evaluation == "personal" else data
+
+
+def own_split(setting: Setting, seed: int, parts: list[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Each client's samples cut into its own training and test split (FedFSA: 70 to 30)."""
+    mixed = [stream(seed, "own split", i).permutation(p) for i, p in enumerate(parts)]
+    cuts = [round(setting.train_share * len(p)) for p in mixed]
+    if short := [i for i, (p, c) in enumerate(zip(mixed, cuts, strict=True)) if not 0 < c < len(p)]:
+        raise PartitionFailed(
+            f"client {short[0]} has too few samples to train and test on; raise the partition's minimum"
+        )
+    return [p[:c] for p, c in zip(mixed, cuts, strict=True)], [p[c:] for p, c in zip(mixed, cuts, strict=True)]
+
+
 def clients_of(setting: Setting, seed: int, data: Dataset) -> list[np.ndarray]:
     """Each client's sample indices; a smaller training set is a random subset, the same for every partition."""
     chosen = np.arange(len(data.y))
@@ -130,8 +162,11 @@ def problem_of(
     parts: list[np.ndarray] | None = None,
 ) -> Problem:  # fmt: skip
     """The problem that a setting and a seed describe. Data and parts may be handed in where they are known already."""
-    data = load(setting.data) if data is None else data
+    data = data_of(setting) if data is None else data
     parts = clients_of(setting, seed, data) if parts is None else parts
+    own: list[np.ndarray] = []
+    if setting.evaluation == "personal":
+        parts, own = own_split(setting, seed, parts)
     dtype = {"fp32": torch.float32, "fp64": torch.float64}[setting.precision]
     home = Resident.of(data, parts, dtype, setting.augment, device)
     model = build(setting.model, data.classes, data.input, seed=seed).to(device, dtype)
@@ -148,6 +183,9 @@ def problem_of(
         epochs=setting.epochs,
         nominal_steps=setting.epochs * len(parts[0]) / setting.batch,
         by_size=setting.weighting == "size",
-        test=(home.data.x_test, home.data.y_test),
+        labels=torch.from_numpy(counts(data.y.cpu().numpy(), parts, data.classes)),
+        test=home.test(own),
+        own=[torch.as_tensor(p, device=home.data.x.device) for p in own],
+        samples=(home.data.x, home.data.y),
         inputs=home.inputs,
     )

@@ -94,8 +94,14 @@ def _problem(model: nn.Module, w: Tensor, X: Tensor, Y: Tensor, n: Array | None,
 
     return Problem(
         objective, plan, sizes=sizes, steps=torch.full((N,), E * B), epochs=E,
-        nominal_steps=E * float(sizes[0]) / b, by_size=n is not None, **numbers,
+        nominal_steps=E * float(sizes[0]) / b, by_size=n is not None, labels=_labels(Y), **numbers,
     )  # fmt: skip
+
+
+def _labels(Y: Tensor) -> Tensor:
+    """How often each client has each label, over all rounds."""
+    each = torch.nn.functional.one_hot(Y.transpose(0, 1).flatten(1))
+    return each.sum(1)
 
 
 def _note(into: dict[str, Tensor], t: int, T: int, now: dict[str, Tensor]) -> None:

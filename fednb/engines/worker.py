@@ -18,7 +18,6 @@ from fednb.data.sources import Dataset
 from fednb.engines.loop import train_one
 from fednb.engines.problem import Problem, problem_of
 from fednb.engines.shared import Description, opened
-from fednb.record import Server
 from fednb.rounds import Method
 from fednb.setting import Setting
 
@@ -47,11 +46,18 @@ class Worker:
     def train(self, method: Method, t: int, slot: int, client: int, kept: tuple[str, ...]) -> tuple[int, int]:
         """Train one client in place; answers with its gradient evaluations and the numbers that it received."""
         own = dict(self.server)
-        s = Server(own.pop("w"), own.pop("b"), own, t=t, N=self.problem.clients, lr=self.problem.server_lr)
+        s = self.problem.server(method, own.pop("w"), own.pop("b"))
+        s.t = t
+        for name, x in own.items():
+            setattr(s, name, x)
         k, down = train_one(self.problem, method, s, client, {n: self.rows[n][slot : slot + 1].clone() for n in kept})
         for name, x in k.values(k.buffers).items():
             self.rows[name][slot] = x[0]
         return int(k.evaluations), down
+
+    def score_own(self, slot: int, client: int) -> float:
+        """Score a trained client's model on its own test split."""
+        return self.problem.score_own(self.rows["w"][slot], self.rows["b"][slot], client)
 
     def score(self, chunk: int) -> tuple[int, float]:
         """Score one piece of the test set with the server's model."""

@@ -1,7 +1,19 @@
 """Parts: one idea of one paper each, readable beside it. A part never imports another."""
 
-from fednb.parts.ascend import FilterPerturbation, Sam
+from fednb.parts.ascend import FilterPerturbation, Gloss, Lesam, Sam, SmooDual
 from fednb.parts.clean import FilterGradient
 from fednb.parts.correct import ClientMomentum, Dyn, Prox, Scaffold
+from fednb.parts.fsa import ClientRate, FlexibleRadius, FsaMomentum
+from fednb.parts.personal import LocalAggregation, OnlyHead, PrivateHead
+from fednb.parts.scam import ScamConflict, ScamPilot, ScamRadius, ScamWeights
+from fednb.parts.server import Fairness, LayerShrink, ServerMomentum
+from fednb.parts.weigh import AdaptiveWeights, Discrepancy, LossWeights, NormalisedLoss, Uniform
+from fednb.parts.wmsam import WmsamAscent, WmsamMomentum, WmsamWeight
 
-__all__ = ["ClientMomentum", "Dyn", "FilterGradient", "FilterPerturbation", "Prox", "Sam", "Scaffold"]
+__all__ = [
+    "AdaptiveWeights", "ClientMomentum", "ClientRate", "Discrepancy", "Dyn", "Fairness", "FilterGradient",
+    "FilterPerturbation", "FlexibleRadius", "FsaMomentum", "Gloss", "LayerShrink", "Lesam", "LocalAggregation",
+    "LossWeights", "NormalisedLoss", "OnlyHead", "PrivateHead", "Prox", "Sam", "Scaffold", "ScamConflict", "ScamPilot",
+    "ScamRadius", "ScamWeights", "ServerMomentum", "SmooDual", "Uniform", "WmsamAscent", "WmsamMomentum",
+    "WmsamWeight",
+]  # fmt: skip

@@ -1,0 +1,90 @@
+"""Methods from one line of text: "fedsmoo + highpass(0.01)", "fedavg + prox(0.1) + gradient(centralize())"."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from typing import Any
+
+from fednb import filters, parts
+from fednb.filters import Filter
+from fednb.parts import FilterGradient, FilterPerturbation, FlexibleRadius
+from fednb.rounds import Method, Part
+
+NAMES: dict[str, Any] = {
+    **{n.lower(): x for n, x in vars(filters).items() if isinstance(x, type) and issubclass(x, Filter) and n[0] != "_"},
+    **{n.lower(): getattr(parts, n) for n in parts.__all__},
+    "gradient": FilterGradient,
+    "perturbation": FilterPerturbation,
+    "fsa": FlexibleRadius,
+}
+NAMES.pop("filter")
+
+
+class BadTerm(ValueError):
+    """A term of an expression that names nothing known, or is written wrongly."""
+
+
+def terms(text: str) -> list[str]:
+    """The terms of an expression: what stands between plus signs outside brackets.
+
+    >>> terms("fedsam + permuted(highpass(0.05), '3210') + dyn(5)")
+    ['fedsam', "permuted(highpass(0.05), '3210')", 'dyn(5)']
+    """
+    out, depth = [""], 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "+" and depth == 0:
+            out.append("")
+        else:
+            out[-1] += letter
+    return [term.strip() for term in out]
+
+
+def built(term: str) -> Filter | Part:
+    """The filter or part that a term such as "highpass(0.01)" names."""
+    try:
+        return _value(ast.parse(term, mode="eval").body, term)
+    except SyntaxError:
+        raise BadTerm(f"{term!r} is no term; write a name with its numbers, such as highpass(0.01)") from None
+
+
+def _value(node: ast.expr, term: str) -> Any:
+    if isinstance(node, ast.Name):
+        return _kind(node.id)()
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        given = [_value(arg, term) for arg in node.args]
+        named = {k.arg: _value(k.value, term) for k in node.keywords if k.arg}
+        try:
+            return _kind(node.func.id)(*given, **named)
+        except TypeError as error:
+            raise BadTerm(f"{term!r}: {error}") from None
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        raise BadTerm(f"{term!r}: only names, brackets, numbers and texts can stand here") from None
+
+
+def _kind(name: str) -> Any:
+    if name.lower() not in NAMES:
+        near = difflib.get_close_matches(name.lower(), NAMES, n=3, cutoff=0.3)
+        raise BadTerm(f"no filter, part or method {name!r}; closest: {', '.join(near) or 'none'}")
+    return NAMES[name.lower()]
+
+
+def added(base: Method, thing: Filter | Part | Method) -> Method:
+    """A method with one more idea.
+
+    A filter cleans the perturbation where there is one, else the gradient; gradient(...) and perturbation(...) say
+    which. fsa(...) takes the place of the ascent. Everything else goes behind.
+    """
+    if isinstance(thing, Method):
+        return Method(base.name, *base.parts, *thing.parts)
+    if isinstance(thing, Filter):
+        thing = FilterPerturbation(thing) if any(p.ascends for p in base.parts) else FilterGradient(thing)
+    if isinstance(thing, FlexibleRadius) and any(p.ascends for p in base.parts):
+        return Method(base.name, *(thing if p.ascends else p for p in base.parts))
+    if isinstance(thing, FilterPerturbation):
+        at = 1 + max((i for i, p in enumerate(base.parts) if p.ascends), default=-1)
+        return Method(base.name, *base.parts[:at], thing, *base.parts[at:])
+    return Method(base.name, *base.parts, thing)

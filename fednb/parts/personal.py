@@ -1,0 +1,120 @@
+"""Personalised learning: heads that never leave their client, and models mixed before they are trained."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fednb.record import Cohort, P, Server
+from fednb.rounds import AT_LEAST_0, FIRST_MODEL, Part, part
+from fednb.vectors import Layout
+
+
+def head(layout: Layout) -> list[bool]:
+    """The layers of the last module: the classifier."""
+    last = layout.names[-1].rpartition(".")[0]
+    return [name.rpartition(".")[0] == last for name in layout.names]
+
+
+def over(layout: Layout, layers: list[bool], like: Tensor) -> Tensor:
+    """A mask `[P]` over the parameters of some layers."""
+    return layout.spread(torch.tensor(layers, device=like.device).to(like.dtype)) > 0
+
+
+@part
+class OnlyHead(Part):
+    """Train the classifier alone: the last round of the personalised evaluation (FedFSA, after FedCR's code)."""
+
+    def start(self, k: Cohort, s: Server) -> None:
+        """wd ← 0 outside the classifier"""
+        k.weight_decay = k.weight_decay * over(k.layout, head(k.layout), k.w).to(k.w.dtype)
+
+    def correct(self, k: Cohort, s: Server, v: Tensor) -> Tensor:
+        """v ← 0 outside the classifier"""
+        return torch.where(over(k.layout, head(k.layout), v), v, 0.0)
+
+
+@part
+class PrivateHead(Part):
+    """The classifier stays with its client and is never averaged (FedPer, Arivazhagan et al. 2019).
+
+    where: which layers are private; empty for the last module. Every head starts from the common first model.
+    """
+
+    where: str = ""
+    owns_model = True
+    per_client = {"own": P}
+
+    def initial(self) -> dict[str, float | str]:
+        return {"own": FIRST_MODEL}
+
+    def private(self, layout: Layout) -> list[bool]:
+        return list(layout.select(self.where)) if self.where else head(layout)
+
+    def start(self, k: Cohort, s: Server) -> None:
+        """w_k ← (w body, own head)"""
+        k.w0 = k.w = torch.where(over(k.layout, self.private(k.layout), k.w), k.own, k.w0)
+
+    def finish(self, k: Cohort, s: Server) -> None:
+        """own ← w_k;  Δ_k ← (Δ_k body, 0)"""
+        k.own = k.w
+        k.delta = torch.where(over(k.layout, self.private(k.layout), k.w), 0.0, k.delta)
+
+
+@part
+class LocalAggregation(Part):
+    """Mix the received model into one's own, weight by weight, before training (FedALA, Zhang et al. 2023).
+
+    share 80, tensors 2, eta 1, threshold 0.1, window 10: the released code, whose p counts tensors, not layers.
+    most: passes of the first phase at the most, 50 (assumed). The weights A are learned on the first `share` percent
+    of the round's batches; later rounds make one pass.
+    """
+
+    share: float = 80.0
+    tensors: int = 2
+    eta: float = 1.0
+    threshold: float = 0.1
+    window: int = 10
+    most: int = 50
+    ranges = {"share": ("above 0 and at most 100", lambda v: 0 < v <= 100), "eta": AT_LEAST_0,
+              "threshold": AT_LEAST_0, "tensors": ("at least 1", lambda v: v >= 1),
+              "window": ("at least 2", lambda v: v >= 2), "most": ("at least 1", lambda v: v >= 1)}  # fmt: skip
+    per_client = {"theta": P, "A": P, "rounds_in": 1}
+
+    def initial(self) -> dict[str, float | str]:
+        return {"theta": FIRST_MODEL, "A": 1.0}
+
+    def start(self, k: Cohort, s: Server) -> None:
+        """w_k ← θ_k + (w − θ_k) A on the top tensors, w below;  A ← clip(A − η_A ∇L(w_k) (w − θ_k), 0, 1)"""
+        layers = [i >= len(k.layout) - self.tensors for i in range(len(k.layout))]
+        apart = torch.where(over(k.layout, layers, k.w), k.w0 - k.theta, 0.0)
+        met = k.rounds_in > 0
+        passes, losses = torch.where(k.rounds_in == 1, self.most, 1), list[Tensor]()
+        going = met
+        for turn in range(int(torch.where(met, passes, 0).max())):
+            going = going & (turn < passes) & ~self._settled(losses, k.rounds_in)
+            if not going.any():
+                break
+            losses.append(self._one_pass(k, apart, going))
+        k.w = torch.where(met, k.w0 - apart * (1 - k.A), k.w0)
+        k.rounds_in = k.rounds_in + 1
+
+    def _one_pass(self, k: Cohort, apart: Tensor, going: Tensor) -> Tensor:
+        """Learn A over the client's batches once; returns the loss of the last batch."""
+        last = torch.zeros_like(k.loss)
+        for step in range(k.max_steps // k.epochs):
+            used = going & (step < (self.share / 100 * k.steps / k.epochs).ceil())
+            g, loss, _ = k.look(k.w0 - apart * (1 - k.A), step, who=used)
+            k.A = torch.where(used, (k.A - self.eta * g * apart).clamp(0, 1), k.A)
+            last = torch.where(used, loss, last)
+        return last
+
+    def _settled(self, losses: list[Tensor], rounds_in: Tensor) -> Tensor:
+        """Whether the last passes' losses have come to rest."""
+        if len(losses) < self.window:
+            return torch.zeros_like(rounds_in, dtype=torch.bool)
+        return torch.stack(losses[-self.window :]).std(0, correction=0) < self.threshold
+
+    def finish(self, k: Cohort, s: Server) -> None:
+        """θ_k ← w_k"""
+        k.theta = k.w
