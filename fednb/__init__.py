@@ -14,13 +14,15 @@ from fednb.engines.replay import replay
 from fednb.experiment import run
 from fednb.methods import card, method, methods, spec_grad_filter
 from fednb.probes import Probe
-from fednb.rounds import Method, Part, part
+from fednb.record import L, P
+from fednb.rounds import Method, Part, cost, part
 from fednb.setting import Setting
 
 __version__ = "0.1.0"
 __all__ = [
-    "Method", "Part", "Probe", "Setting", "card", "class_counts", "embed", "filters", "histories", "method", "methods",
-    "page", "papers", "part", "parts", "plots", "replay", "run", "spec_grad_filter", "spectra", "verdict",
+    "L", "Method", "P", "Part", "Probe", "Setting", "card", "class_counts", "cost", "embed", "filters", "histories",
+    "method", "methods", "page", "papers", "part", "parts", "plots", "replay", "run", "spec_grad_filter", "spectra",
+    "verdict",
 ]  # fmt: skip
 
 _LATER = {

@@ -12,7 +12,7 @@ import torch
 from fednb.experiment import Run, absent, bar_of, run
 from fednb.methods import method
 from fednb.probes import Probe
-from fednb.rounds import Method
+from fednb.rounds import Method, cost
 from fednb.setting import Setting
 
 if TYPE_CHECKING:
@@ -132,11 +132,17 @@ class Results:
         return self.grid.probe
 
     def table(self) -> pd.DataFrame:
-        """One row per run: tags, method, seed, accuracy in percent, rounds, seconds a round, status, key."""
+        """One row per run: tags, seed, accuracy in percent, what `Run.summary` has, and what the method costs."""
         import pandas as pd
 
-        rows = [{**c.tags, "seed": c.seed, "accuracy": r.accuracy, **r.summary()} for c, r in self]
+        rows = [{**c.tags, "seed": c.seed, "accuracy": r.accuracy, **r.summary(), **_costs(c.method)} for c, r in self]
         return pd.DataFrame(rows)
+
+
+def _costs(m: Method) -> dict[str, float]:
+    """Gradients per step, numbers down and up and kept by each client, all per parameter of the model."""
+    seen = cost(m)
+    return {"passes_per_step": seen.passes, "down": seen.down, "up": seen.up, "kept_per_client": seen.kept}
 
 
 def histories(runs: dict[str, Run], by: str = "run") -> pd.DataFrame:

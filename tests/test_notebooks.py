@@ -56,7 +56,8 @@ def test_no_functions_and_no_loops(name):
     """A helper wanted in a notebook lives in fednb; rounds are looped over there too."""
     for source in code(name):
         kinds = {type(node) for node in ast.walk(ast.parse(source))}
-        assert not kinds & {ast.FunctionDef, ast.ClassDef, ast.For, ast.While}
+        inventing = {ast.FunctionDef, ast.ClassDef} if name == "01_add_a_method" else set()  # that is its subject
+        assert not kinds & ({ast.FunctionDef, ast.ClassDef, ast.For, ast.While} - inventing)
 
 
 def test_no_outputs_and_no_counts(name):
