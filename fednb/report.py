@@ -144,7 +144,7 @@ class Page:
             self._note(runs)
         if hasattr(thing, "savefig"):
             said = f"notebooks/{self.notebook}.ipynb, scale {self.scale}. {provenance(runs)}"
-            thing.supxlabel(fill(said, int(22 * thing.get_figwidth())), fontsize=6, color="0.35", x=0.01, ha="left")
+            thing.supxlabel(fill(said, int(20 * thing.get_figwidth())), fontsize=6, color="0.35", x=0.01, ha="left")
             thing.savefig(self.folder / f"{name}.png", dpi=150)
         else:
             atomically(self.folder / f"{name}.csv", thing.to_csv())

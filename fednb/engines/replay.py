@@ -30,6 +30,7 @@ class Replay:
     clients: dict[str, Tensor] = field(default_factory=dict)  # name -> [T, N, dim], after each round
     server: dict[str, Tensor] = field(default_factory=dict)  # name -> [T, dim]
     gradients: Tensor = field(default_factory=lambda: torch.zeros(0))  # [T, N] network passes
+    buffers: Tensor = field(default_factory=lambda: torch.zeros(0))  # [T+1, B] the server's, such as BatchNorm's
 
 
 def replay(
@@ -64,6 +65,7 @@ def replay(
     out = Replay(w=w.new_zeros(T + 1, len(w)), local=w.new_full((T, N, len(w)), torch.nan))
     out.gradients = torch.zeros(T, N, dtype=torch.int64)
     out.w[0] = w
+    out.buffers = torch.stack([s.values(["b"])["b"]] * (T + 1))
     for t in range(T):
         s.t = t
         if ids := mask[t].nonzero().view(-1).tolist():
@@ -72,7 +74,7 @@ def replay(
             table.scatter(ids, k.values(table.start))
             out.local[t, ids] = k.values(["w"])["w"]
             out.gradients[t, ids] = k.evaluations.view(-1)
-        out.w[t + 1] = s.values(["w"])["w"]
+        out.w[t + 1], out.buffers[t + 1] = s.values(("w", "b")).values()
         _note(out.clients, t, T, table.gather(range(N)))
         _note(out.server, t, T, s.values(method.declared("on_server")))
     return out
