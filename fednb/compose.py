@@ -44,17 +44,22 @@ def terms(text: str) -> list[str]:
 def built(term: str) -> Filter | Part:
     """The filter or part that a term such as "highpass(0.01)" names."""
     try:
-        return _value(ast.parse(term, mode="eval").body, term)
+        made = _value(ast.parse(term, mode="eval").body, term)
     except SyntaxError:
-        raise BadTerm(f"{term!r} is no term; write a name with its numbers, such as highpass(0.01)") from None
+        made = None
+    if not isinstance(made, Filter | Part):
+        raise BadTerm(f"{term!r} is no term; write a name with its numbers, such as highpass(0.01)")
+    return made
 
 
 def _value(node: ast.expr, term: str) -> Any:
     if isinstance(node, ast.Name):
         return _kind(node.id)()
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        if any(k.arg is None for k in node.keywords):
+            raise BadTerm(f"{term!r}: ** cannot stand here; name each number")
         given = [_value(arg, term) for arg in node.args]
-        named = {k.arg: _value(k.value, term) for k in node.keywords if k.arg}
+        named = {str(k.arg): _value(k.value, term) for k in node.keywords}
         try:
             return _kind(node.func.id)(*given, **named)
         except TypeError as error:
@@ -85,6 +90,6 @@ def added(base: Method, thing: Filter | Part | Method) -> Method:
     if isinstance(thing, FlexibleRadius) and any(p.ascends for p in base.parts):
         return Method(base.name, *(thing if p.ascends else p for p in base.parts))
     if isinstance(thing, FilterPerturbation):
-        at = 1 + max((i for i, p in enumerate(base.parts) if p.ascends), default=-1)
+        at = 1 + max((i for i, p in enumerate(base.parts) if p.ascends or p.shapes_ascent), default=-1)
         return Method(base.name, *base.parts[:at], thing, *base.parts[at:])
     return Method(base.name, *base.parts, thing)

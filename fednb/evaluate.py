@@ -60,15 +60,19 @@ def judge_of(setting: Setting, engine: Engine, w: Tensor, b: Tensor) -> GlobalJu
     return PersonalJudge(engine, w, b) if setting.evaluation == "personal" else GlobalJudge(engine)
 
 
-def tuned(engine: Engine, method: Method, s: Server, table: Table, size: int) -> float:
-    """One more round in which everyone takes the server's model and trains the classifier alone: the mean accuracy.
+def tuned(engine: Engine, method: Method, s: Server, table: Table, size: int) -> tuple[float, int]:
+    """One more round in which everyone takes the server's model and trains the classifier alone.
+
+    Returns the mean accuracy and the gradients that it took.
 
     Private heads stay private. Clients come in groups of `size`, so that no more memory is needed than in a round.
     """
     tune = Method(f"{method.name}, tuned", *(p for p in method.parts if p.owns_model), OnlyHead())
     found: list[float] = []
+    gradients = 0
     for at in range(0, engine.problem.clients, size):
         ids = list(range(at, min(at + size, engine.problem.clients)))
         k, _ = engine.train(tune, s, ids, table.gather(ids, tune.declared("per_client")))
         found += engine.evaluate_own(k)
-    return float(np.mean(found))
+        gradients += int(k.evaluations.sum())
+    return float(np.mean(found)), gradients

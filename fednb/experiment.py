@@ -199,8 +199,11 @@ def _tuned_row(wanted: Run, engine: Engine, s: Server, table: Table, last: dict[
     tuner = choose(engine.name, longer, wanted.method, wanted.seed, device=str(s.values(["w"])["w"].device),
                    workers=len(engine.crew.members) if isinstance(engine, Pool) else None)  # fmt: skip
     began = time.perf_counter()
-    accuracy = tuned(tuner, wanted.method, s, table, size=last["clients"])
-    return last | {"round": s.t, "accuracy": accuracy, "seconds": time.perf_counter() - began, "tuned": 1}
+    accuracy, gradients = tuned(tuner, wanted.method, s, table, size=last["clients"])
+    one = last["bytes_down"] // last["clients"]
+    done = {"accuracy": accuracy, "gradient_evaluations": gradients, "clients": tuner.problem.clients, "tuned": 1}
+    sent = {"bytes_down": one * tuner.problem.clients, "bytes_up": 0, "lr": tuner.problem.rate(s.t)}
+    return last | {"round": s.t, "seconds": time.perf_counter() - began} | done | sent
 
 
 def _one_round(
@@ -292,7 +295,12 @@ def _commit() -> str | None:
     here = Path(__file__).resolve().parent.parent
     if not (here / ".git").exists():
         return None
-    done = subprocess.run(["git", "-C", str(here), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["git", "-C", str(here), "rev-parse", "--verify", "--quiet", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return done.stdout.strip() or None
 
 

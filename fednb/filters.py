@@ -122,8 +122,8 @@ class LocalAverage(Filter):
     kernel: int = 17
 
     def __post_init__(self) -> None:
-        if not isinstance(self.kernel, int) or self.kernel < 1 or self.kernel % 2 == 0:
-            raise ValueError(f"kernel = {self.kernel}: must be an odd number, whole and at least 1")
+        if not isinstance(self.kernel, int) or self.kernel < 3 or self.kernel % 2 == 0:
+            raise ValueError(f"kernel = {self.kernel}: must be an odd number, whole and at least 3")
 
     def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
         n = x.shape[-1]
@@ -206,7 +206,7 @@ class Permuted(Filter):
     flat = False
 
     def __post_init__(self) -> None:
-        if self.filter.whole or not self.filter.flat or self.filter.where != "*":
+        if not isinstance(self.filter, Filter) or self.filter.whole or not self.filter.flat or self.filter.where != "*":
             raise ValueError(
                 f"filter = {self.filter!r}: only a filter of one flat layer can be given another order, such as "
                 f"HighPass or LocalAverage; `where` belongs to Permuted itself"
@@ -253,7 +253,7 @@ class ClipToMedian(Filter):
     """Clip each coordinate at `factor` medians of the layer's magnitudes (FedFFT Table 3, "coordinate clipping").
 
     The paper's factor is not known; 3 medians are 2 standard deviations of a Gaussian, so about 4% are clipped.
-    A layer of which more than half is zero has no scale of its own and passes unchanged.
+    A layer of which half or more is zero has no scale of its own and passes unchanged.
     """
 
     factor: float = 3.0

@@ -84,8 +84,8 @@ def _add(made: Method, paper: str, *aliases: str) -> Method:
 
 
 def _plain(name: str) -> str:
-    """Names are compared without case, spaces and punctuation: "FedFFT-D" is "fedfft_d" is "fedfftd"."""
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+    """Names are compared without case, spaces and punctuation but for "+": "FedFFT-D" is "fedfft_d" is "fedfftd"."""
+    return re.sub(r"[^a-z0-9+]", "", name.lower())
 
 
 def method(name: str | Method, **parameters: Any) -> Method:
@@ -164,7 +164,11 @@ FEDALA = _add(Method("FedALA", LocalAggregation()), "Zhang et al. 2023")
 # Products that the papers print
 FEDFFT_FEDAWA = _add(FEDFFT.plus(AdaptiveWeights(), name="FedFFT-FedAWA"), "FedFFT", "FedAWA + FFT")
 FEDSAM_FEDPER = _add(Method("FedSAM-FedPer", Sam(rho=0.1), PrivateHead()), "FedFFT", "FedPer + SAM")
-FEDFFT_FEDPER = _add(FEDFFT.plus(PrivateHead(), name="FedFFT-FedPer"), "FedFFT", "FedPer + FFT")
+FEDFFT_FEDPER = _add(
+    Method("FedFFT-FedPer", Sam(rho=0.1), FilterPerturbation(HighPass(ratio=0.01, where="@body")), PrivateHead()),
+    "FedFFT",
+    "FedPer + FFT",
+)
 FEDSAM_FSA = _add(Method("FedSAM + FSA", FlexibleRadius()), "FedFSA")
 FEDSPEED_FSA = _add(Method("FedSpeed + FSA", FlexibleRadius(), Dyn(beta=10.0)), "FedFSA")
 FEDALA_FSA = _add(Method("FedALA + FSA", LocalAggregation(), ClientRate(), FlexibleRadius(), FsaMomentum()), "FedFSA")

@@ -106,6 +106,7 @@ def keep_results(name: str, scale: str, folder: Path) -> Path:
     target = shelf("papers") / paper / "results" / f"{rest}_{scale}"
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
+    (target / "command.txt").write_text(f"fednb notebook {name} --scale {scale} --keep\n")
     for kind in ("*.csv", "*.png", "runs.json"):
         for file in folder.glob(kind):
             shutil.copy(file, target)

@@ -15,6 +15,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from math import inf
+from numbers import Real
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import torch
@@ -23,6 +24,11 @@ from torch import Tensor
 from fednb.record import Cohort, Declared, Dim, P, Server, Table, length
 from fednb.vectors import Layout, clip
 
+COHORT_NAMES = frozenset(
+    ("w", "w0", "delta", "loss", "b", "lr", "weight_decay", "clip_norm", "p", "n", "ids", "steps", "step", "epochs",
+     "samples", "labels", "active", "layout", "oracle", "evaluations", "looks", "nominal_steps", "lr_decay", "first_lr",
+     "min_steps", "max_steps", "fresh", "buffers", "locked")
+)  # fmt: skip
 FIRST_MODEL = "first model"  # a start value of declared state
 STAGES = ("start", "perturb", "gradient", "correct", "finish", "weigh", "server")
 
@@ -51,10 +57,12 @@ def server_round(method: Method, k: Cohort, s: Server) -> None:
     s.step = s.lr * s.delta
     method.each("server", k, s)
     s.w = s.w + s.step
-    s.b = (p * k.b).sum(0) / p.sum()  # buffers are averaged and nothing else, also where weights are damped
+    s.b = (p * k.b).sum(0) / p.sum().clamp_min(
+        1e-12
+    )  # buffers are averaged and nothing else, also where weights are damped
 
 
-Range = tuple[str, Callable[[float], bool]]
+Range = tuple[str, Callable[[Any], bool]]
 AT_LEAST_0: Range = ("at least 0", lambda v: 0 <= v < inf)
 ABOVE_0: Range = ("above 0", lambda v: 0 < v < inf)
 SHARE: Range = ("between 0 and 1", lambda v: 0 <= v <= 1)
@@ -138,7 +146,11 @@ class Method:
             if p.shapes_ascent and not any(q.ascends for q in parts[:at]):
                 raise BadMethod(f"{name!r}: {type(p).__name__} needs an ascent such as Sam before it")
         for kind in ("per_client", "this_round", "on_server"):
-            self.declared(kind)
+            taken = {"w", "b", "delta", "step", "lr", "t", "N", "samples"} if kind == "on_server" else COHORT_NAMES
+            if clash := set(self.declared(kind)) & taken:
+                raise BadMethod(f"{name!r} declares {sorted(clash)[0]!r}, a name that the round itself uses")
+        if both := set(self.declared("per_client")) & set(self.declared("this_round")):
+            raise BadMethod(f"{name!r}: one part keeps {sorted(both)[0]!r} between rounds, another makes it anew")
 
     def __repr__(self) -> str:
         return f"Method({', '.join(map(repr, (self.name, *self.parts)))})"
@@ -229,7 +241,7 @@ def _changed(x: Any, changes: dict[str, Any]) -> Any:
 
 def _same_kind(name: str, old: Any, value: Any) -> Any:
     number = isinstance(old, int | float) and not isinstance(old, bool)
-    if number and (not isinstance(value, int | float) or isinstance(value, bool)):
+    if number and (not isinstance(value, Real) or isinstance(value, bool)):
         raise BadParameter(f"{name} = {value!r}: must be a number")
     if isinstance(old, bool | str) and type(value) is not type(old):
         raise BadParameter(f"{name} = {value!r}: must be a {type(old).__name__}")

@@ -85,6 +85,9 @@ class Setting:
         object.__setattr__(self, "partition", parse_partition(self.partition))
         for f in fields(self):
             value = getattr(self, f.name)
+            if value == "none" and f.name in ("clip_norm", "samples"):  # TOML has no word for it
+                value = None
+                object.__setattr__(self, f.name, None)
             if value is None and f.name in ("clip_norm", "samples"):
                 continue
             if "test" in f.metadata and not _passes(f.metadata["test"], value):

@@ -94,7 +94,10 @@ class Layout:
         return torch.cat([tensors[name].detach().reshape(-1) for name in self.names])
 
     def select(self, where: str) -> tuple[bool, ...]:
-        """For each layer, whether its name fits `where` (see `chosen`)."""
+        """For each layer, whether its name fits `where` (see `chosen`). "@head": the last module, "@body": the rest."""
+        if where in ("@head", "@body"):
+            last = self.names[-1].rpartition(".")[0]
+            return tuple((name.rpartition(".")[0] == last) == (where == "@head") for name in self.names)
         picked = tuple(chosen(name, where) for name in self.names)
         if not any(picked):
             raise NoSuchLayer(f"no layer fits where={where!r}; the layers are {', '.join(self.names)}")

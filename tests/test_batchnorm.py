@@ -1,4 +1,4 @@
-"""BatchNorm with every method: its statistics are averaged, and never perturbed, filtered, decayed or given momentum."""
+"""BatchNorm with every method: statistics are averaged, never perturbed, filtered, decayed or given momentum."""
 
 import pytest
 import torch

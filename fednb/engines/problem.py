@@ -131,7 +131,7 @@ def data_of(setting: Setting) -> Dataset:
 
 def own_split(setting: Setting, seed: int, parts: list[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Each client's samples cut into its own training and test split (FedFSA: 70 to 30)."""
-    mixed = [stream(seed, "own split", i).permutation(p) for i, p in enumerate(parts)]
+    mixed = [stream(seed, "own split", i).permutation(np.unique(p)) for i, p in enumerate(parts)]  # none in both
     cuts = [round(setting.train_share * len(p)) for p in mixed]
     if short := [i for i, (p, c) in enumerate(zip(mixed, cuts, strict=True)) if not 0 < c < len(p)]:
         raise PartitionFailed(
@@ -153,7 +153,7 @@ def clients_of(setting: Setting, seed: int, data: Dataset) -> list[np.ndarray]:
 
 def class_counts(setting: Setting, seed: int = 0) -> np.ndarray:
     """Who has what: samples of each class at each client, `[clients, classes]`."""
-    data = load(setting.data)
+    data = data_of(setting)
     return counts(data.y.numpy(), clients_of(setting, seed, data), data.classes)
 
 

@@ -2,8 +2,8 @@
 
 from fednb.parts.ascend import FilterPerturbation, Gloss, Lesam, Sam, SmooDual
 from fednb.parts.clean import FilterGradient
-from fednb.parts.correct import ClientMomentum, Dyn, Prox, Scaffold
-from fednb.parts.fsa import ClientRate, FlexibleRadius, FsaMomentum
+from fednb.parts.correct import ClientMomentum, Dyn, FsaMomentum, Prox, Scaffold
+from fednb.parts.fsa import ClientRate, FlexibleRadius
 from fednb.parts.personal import LocalAggregation, OnlyHead, PrivateHead
 from fednb.parts.scam import ScamConflict, ScamPilot, ScamRadius, ScamWeights
 from fednb.parts.server import Fairness, LayerShrink, ServerMomentum

@@ -38,6 +38,7 @@ class FilterPerturbation(Part):
 
     filter: Filter = field(default_factory=HighPass)
     shapes_ascent = True
+    ranges = {"filter": ("a filter", lambda v: isinstance(v, Filter))}
 
     def perturb(self, k: Cohort, s: Server, delta: Tensor) -> Tensor:
         """δ ← Filter(δ), layer by layer"""
@@ -117,6 +118,7 @@ class Gloss(Part):
 
     rho, rho_l: radii of server and clients; beta: 1/λ of the duals; rho0, warmup: both radii rise linearly from rho0
     over the first `warmup` rounds. CIFAR-10 in the paper: 0.15, 0.15, 10, 0.001, 2000.
+    Parts that set the server's step stand before it: w̃ is made from the step that it finds.
     reading: "released" divides the server's dual by |S| once more, and its server's radius stands at rho_l + one rise
     during the warm-up.
     """

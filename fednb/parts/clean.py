@@ -19,6 +19,7 @@ class FilterGradient(Part):
     """
 
     filter: Filter = field(default_factory=lambda: HighPass(ratio=0.05))
+    ranges = {"filter": ("a filter", lambda v: isinstance(v, Filter))}
 
     def gradient(self, k: Cohort, s: Server, g: Tensor) -> Tensor:
         """g ← Φ(g), layer by layer"""

@@ -138,3 +138,22 @@ class ClientMomentum(Part):
         """
         steps = k.nominal_steps if self.reading == "released" else k.steps
         s.m = -(k.p * k.delta / (steps * k.lr)).sum(0)
+
+
+@part
+class FsaMomentum(ClientMomentum):
+    """FedFSA's momentum (Alg. 1), in FedCM's form: the paper prints + Σ Δ_k, which with v subtracted must be −.
+
+    alpha: 0.1 in the paper.
+    reading: "released" divides by the first rate over the decay, whatever the client's rate is by now.
+    """
+
+    reading: str = "paper"
+    readings = ("paper", "released")
+
+    def server(self, k: Cohort, s: Server) -> None:
+        """m ← −Σ p_k Δ_k / (K_k η)
+        released: m ← −γ Σ p_k Δ_k / (K_k η_0)
+        """
+        rate = k.first_lr / k.lr_decay if self.reading == "released" else k.lr
+        s.m = -(k.p * k.delta / (k.steps * rate)).sum(0)

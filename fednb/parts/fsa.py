@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fednb.record import Cohort, L, P, Server
-from fednb.rounds import AT_LEAST_0, SHARE, Part, part
+from fednb.record import Cohort, L, Server
+from fednb.rounds import AT_LEAST_0, Part, part
 from fednb.streams import stream
 from fednb.vectors import Layout, clip, unit
 
@@ -110,29 +110,3 @@ class ClientRate(Part):
     def finish(self, k: Cohort, s: Server) -> None:
         """e ← e + E"""
         k.epochs_done = k.epochs_done + k.epochs
-
-
-@part
-class FsaMomentum(Part):
-    """FedFSA's momentum (Alg. 1; FedCM's form): the paper prints + Σ Δ_k, which with v subtracted must be −.
-
-    alpha: weight of the client's own gradient; 0.1 in the paper.
-    reading: "released" divides by the first rate over the decay, whatever the client's rate is by now.
-    """
-
-    alpha: float = 0.1
-    reading: str = "paper"
-    readings = ("paper", "released")
-    ranges = {"alpha": SHARE}
-    on_server = {"m": P}
-
-    def correct(self, k: Cohort, s: Server, v: Tensor) -> Tensor:
-        """v ← α v + (1 − α) m"""
-        return self.alpha * v + (1 - self.alpha) * s.m
-
-    def server(self, k: Cohort, s: Server) -> None:
-        """m ← −Σ p_k Δ_k / (K_k η)
-        released: m ← −γ Σ p_k Δ_k / (K_k η_0)
-        """
-        rate = k.first_lr / k.lr_decay if self.reading == "released" else k.lr
-        s.m = -(k.p * k.delta / (k.steps * rate)).sum(0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -10,13 +12,7 @@ from fednb.rounds import AT_LEAST_0, FIRST_MODEL, Part, part
 from fednb.vectors import Layout
 
 
-def head(layout: Layout) -> list[bool]:
-    """The layers of the last module: the classifier."""
-    last = layout.names[-1].rpartition(".")[0]
-    return [name.rpartition(".")[0] == last for name in layout.names]
-
-
-def over(layout: Layout, layers: list[bool], like: Tensor) -> Tensor:
+def over(layout: Layout, layers: Sequence[bool], like: Tensor) -> Tensor:
     """A mask `[P]` over the parameters of some layers."""
     return layout.spread(torch.tensor(layers, device=like.device).to(like.dtype)) > 0
 
@@ -27,21 +23,21 @@ class OnlyHead(Part):
 
     def start(self, k: Cohort, s: Server) -> None:
         """wd ← 0 outside the classifier"""
-        k.weight_decay = k.weight_decay * over(k.layout, head(k.layout), k.w).to(k.w.dtype)
+        k.weight_decay = k.weight_decay * over(k.layout, k.layout.select("@head"), k.w).to(k.w.dtype)
 
     def correct(self, k: Cohort, s: Server, v: Tensor) -> Tensor:
         """v ← 0 outside the classifier"""
-        return torch.where(over(k.layout, head(k.layout), v), v, 0.0)
+        return torch.where(over(k.layout, k.layout.select("@head"), v), v, 0.0)
 
 
 @part
 class PrivateHead(Part):
     """The classifier stays with its client and is never averaged (FedPer, Arivazhagan et al. 2019).
 
-    where: which layers are private; empty for the last module. Every head starts from the common first model.
+    layers: which are private, by name; "@head" is the last module. Every head starts from the common first model.
     """
 
-    where: str = ""
+    layers: str = "@head"
     owns_model = True
     per_client = {"own": P}
 
@@ -49,7 +45,7 @@ class PrivateHead(Part):
         return {"own": FIRST_MODEL}
 
     def private(self, layout: Layout) -> list[bool]:
-        return list(layout.select(self.where)) if self.where else head(layout)
+        return list(layout.select(self.layers))
 
     def start(self, k: Cohort, s: Server) -> None:
         """w_k ← (w body, own head)"""

@@ -48,7 +48,7 @@ class ScamPilot(Part):
     sam: bool = True
     ranges = {"rho_max": AT_LEAST_0, "alpha_rho": AT_LEAST_0, "kappa": AT_LEAST_0,
               "batches": ("at least 1", lambda v: v >= 1), "d": ("at least 1", lambda v: v >= 1)}  # fmt: skip
-    this_round = {"h": 1, "c": 1, "h_adj": 1}
+    this_round = {"het": 1, "c": 1, "h_adj": 1}  # h is FedDyn's dual
 
     @property
     def on_server(self) -> dict[str, int]:  # type: ignore[override]
@@ -57,15 +57,15 @@ class ScamPilot(Part):
     def start(self, k: Cohort, s: Server) -> None:
         """h ← mean ‖∇L(w)‖ over B batches;  c ← cos(R(−∇L(w + δ_pilot)), u);  h_adj ← h max(0, 1 − κ c)"""
         looks = [k.look(k.w0, step) for step in range(min(self.batches, k.max_steps))]
-        there = torch.cat([(count > 0).to(k.h) for _, _, count in looks], dim=-1)
+        there = torch.cat([(count > 0).to(k.het) for _, _, count in looks], dim=-1)
         norms = torch.cat([norm(g) for g, _, _ in looks], dim=-1)
-        k.h = (norms * there).sum(-1, keepdim=True) / there.sum(-1, keepdim=True)
+        k.het = (norms * there).sum(-1, keepdim=True) / there.sum(-1, keepdim=True)
         pilot, _, _ = k.look(k.w0, 0)
         if self.sam:
-            radius = 0.5 * self.rho_max / (1 + self.alpha_rho * k.h)
+            radius = 0.5 * self.rho_max / (1 + self.alpha_rho * k.het)
             pilot, _, _ = k.look(k.w0 + radius * unit(pilot), 0)
         k.c = cos(sketch(unit(-pilot), self.d, self.seed), s.u)
-        k.h_adj = k.h * (1 - self.kappa * k.c).clamp_min(0)
+        k.h_adj = k.het * (1 - self.kappa * k.c).clamp_min(0)
 
     def server(self, k: Cohort, s: Server) -> None:
         """u ← R(step / ‖step‖)"""

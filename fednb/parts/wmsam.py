@@ -1,4 +1,4 @@
-"""FedWMSAM (Huang et al. 2025) in three parts: personalised momentum, momentum-guided ascent, adaptive mixing.
+"""FedWMSAM (NeurIPS 2025) in three parts: personalised momentum, momentum-guided ascent, adaptive mixing.
 
 The poster's formulas and the released code differ in many places; what converges on quadratics is the code's, with its
 flat index repaired: papers/fedwmsam/reading.md.
