@@ -17,11 +17,33 @@ from fednb.probes import Probe
 from fednb.record import L, P
 from fednb.rounds import Method, Part, cost, part
 from fednb.setting import Setting
+from fednb.version import __version__
 
-__version__ = "0.1.0"
 __all__ = [
-    "L", "Method", "P", "Part", "Probe", "Setting", "card", "class_counts", "cost", "embed", "filters", "histories",
-    "method", "methods", "page", "papers", "part", "parts", "plots", "replay", "run", "spec_grad_filter", "spectra",
+    "L",
+    "Method",
+    "P",
+    "Part",
+    "Probe",
+    "Setting",
+    "__version__",
+    "card",
+    "class_counts",
+    "cost",
+    "embed",
+    "filters",
+    "histories",
+    "method",
+    "methods",
+    "page",
+    "papers",
+    "part",
+    "parts",
+    "plots",
+    "replay",
+    "run",
+    "spec_grad_filter",
+    "spectra",
     "verdict",
 ]  # fmt: skip
 

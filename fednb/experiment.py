@@ -30,6 +30,7 @@ from fednb.record import Server, Table
 from fednb.rounds import Method, observed_server
 from fednb.setting import Setting
 from fednb.store import Entry, key_of
+from fednb.version import __version__
 
 Watch = Callable[[dict[str, Any]], None]
 
@@ -268,8 +269,6 @@ def _watching(progress: bool | Watch, setting: Setting, method: Method) -> Itera
 
 
 def _about(wanted: Run, engine: Engine, device: torch.device) -> dict[str, Any]:
-    import fednb
-
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU"
     return {
         "key": wanted.key,
@@ -281,7 +280,7 @@ def _about(wanted: Run, engine: Engine, device: torch.device) -> dict[str, Any]:
         "device": str(device),
         "device_name": name,
         "versions": {
-            "fednb": fednb.__version__,
+            "fednb": __version__,
             "commit": _commit(),
             "torch": torch.__version__,
             "numpy": np.__version__,

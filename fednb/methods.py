@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fednb.card import Card, pseudo_code
 from fednb.compose import added, built, terms
 from fednb.filters import Filter, GaussianDetrend, HighPass, LocalAverage
 from fednb.parts import (
@@ -41,7 +42,7 @@ from fednb.parts import (
     WmsamMomentum,
     WmsamWeight,
 )
-from fednb.rounds import Card, Method, cost, pseudo_code
+from fednb.rounds import Method, cost
 
 if TYPE_CHECKING:
     import pandas as pd
