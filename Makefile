@@ -24,7 +24,8 @@ notebooks: $(VENV)/.test
 	FEDNB_STORE=$$store $(BIN)/python -m pytest --nbmake --nbmake-timeout=600 --durations=0 notebooks
 
 lab: $(VENV)/.notebooks
-	$(BIN)/jupyter lab --ServerApp.ip=127.0.0.1 notebooks
+	$(BIN)/jupyter lab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir=notebooks $(if $(filter 0,$(shell id -u)),--allow-root) \
+	  --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate --LabApp.news_url=None $(LAB)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

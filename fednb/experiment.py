@@ -131,7 +131,7 @@ class Run:
         }
 
 
-def absent(setting: Setting, method: Method, seed: int, probe: probes.Probe | None = None) -> Run:
+def run_of(setting: Setting, method: Method, seed: int, probe: probes.Probe | None = None) -> Run:
     """The run with this identity, whether or not it has been started."""
     identity = (setting.but(report="last"), method, seed, *([probe] if probe else []))  # reporting changes no number
     return Run(Entry.of(key_of(*identity)), setting, method, seed)
@@ -156,14 +156,14 @@ def run(
     method = named(method)
     if probe and max(probe.rounds, default=0) >= setting.rounds:
         raise ValueError(f"probe rounds = {probe.rounds}: the run has rounds 0 to {setting.rounds - 1}")
-    wanted = absent(setting, method, seed, probe)
+    wanted = run_of(setting, method, seed, probe)
     if not wanted.entry.ended:
         made = choose(engine, setting, method, seed, device=device, workers=workers)
         with wanted.entry.alone():
             if not wanted.entry.ended:
                 with _watching(progress, setting, method) as watch:
                     _train(wanted, made, probe, watch)
-    return absent(setting, method, seed, probe)
+    return run_of(setting, method, seed, probe)
 
 
 def _train(wanted: Run, engine: Engine, probe: probes.Probe | None, watch: Watch) -> None:
@@ -220,7 +220,7 @@ def _one_round(
     up = observed_server(method, k, s)
     table.scatter(ids, k.values(method.declared("per_client")))
     seconds = time.perf_counter() - began
-    now = k.values(("w", "delta", "loss", "b"))
+    now = k.values(("w", "delta", "loss"))
     if seen:
         probes.keep(folder, t, ids, problem.objective.layout, vectors | probes.after_training(probe, k))
     tested = (t + 1) % setting.evaluate_every == 0 or t + 1 == setting.rounds

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fednb.experiment import Run, absent, bar_of, run
+from fednb.experiment import Run, bar_of, run, run_of
 from fednb.methods import method
 from fednb.probes import Probe
 from fednb.rounds import Method, cost
@@ -68,7 +68,7 @@ class Grid:
         return cls(name, scale, cells, probe)
 
     def runs(self) -> list[Run]:
-        return [absent(c.setting, c.method, c.seed, self.probe) for c in self.cells]
+        return [run_of(c.setting, c.method, c.seed, self.probe) for c in self.cells]
 
     def status(self) -> pd.DataFrame:
         """One row per run: what it is, and how far it has come."""

@@ -665,7 +665,7 @@ def test_fsas_momentum_by_hand():
     """
     moves = 0.025, 0.075 + 0.025 * 2.925
     mean = (moves[0] + moves[1] / 2) / 2
-    for reading, wanted in (("paper", -mean / 0.05), ("released", -mean * 0.8 / 0.1)):
+    for reading, wanted in (("paper", -mean / 0.05), ("released", -mean * 0.8 / 0.1), ("printed", mean / 0.05)):
         part = FsaMomentum(alpha=0.5, reading=reading)
         k, s = one_round(Method("m", part), quadratic(1.0, 3.0), steps=(1, 2), lr=0.05, first_lr=0.1, lr_decay=0.8)
         assert k.delta.view(-1).tolist() == approx(moves, abs=1e-15)

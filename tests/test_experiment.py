@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fednb.experiment import absent, run
+from fednb.experiment import run, run_of
 from fednb.methods import CATALOGUE, method
 from fednb.setting import Setting
 from fednb.store import Entry, UnknownRun, find, load_tensors
@@ -48,7 +48,7 @@ def test_every_method_resumes_exactly(name, store, monkeypatch):
     whole = run(SMALL, name, progress=False, engine="loop")
     monkeypatch.setenv("FEDNB_STORE", str(store / "other"))
     interrupted(SMALL, name, 2, engine="loop")
-    assert absent(SMALL, method(name), 0).status == "running"
+    assert run_of(SMALL, method(name), 0).status == "running"
     resumed = run(SMALL, name, progress=False, engine="loop")
     assert resumed.weights_sha256 == whole.weights_sha256
     without = [{k: v for k, v in row.items() if k != "seconds"} for row in resumed.rows]
@@ -63,15 +63,15 @@ def test_a_finished_run_is_not_run_again(monkeypatch):
 
 
 def test_what_changes_numbers_changes_the_key_and_reporting_does_not():
-    key = absent(SMALL, method("FedSAM"), 0).key
+    key = run_of(SMALL, method("FedSAM"), 0).key
     others = [
-        absent(SMALL, method("FedSAM"), 1),
-        absent(SMALL, method("FedSAM", rho=0.2), 0),
-        absent(SMALL.but(lr=0.2), method("FedSAM"), 0),
-        absent(SMALL.but(partition="dirichlet(alpha=0.6)"), method("FedSAM"), 0),
+        run_of(SMALL, method("FedSAM"), 1),
+        run_of(SMALL, method("FedSAM", rho=0.2), 0),
+        run_of(SMALL.but(lr=0.2), method("FedSAM"), 0),
+        run_of(SMALL.but(partition="dirichlet(alpha=0.6)"), method("FedSAM"), 0),
     ]
     assert key not in {r.key for r in others} and len({r.key for r in others}) == 4
-    assert absent(SMALL.but(report="last"), method("FedSAM"), 0).key == key
+    assert run_of(SMALL.but(report="last"), method("FedSAM"), 0).key == key
 
 
 def test_history_counts_what_was_done():

@@ -6,7 +6,7 @@ from pytest import approx
 from quadratics import Federation, heterogeneous, one_round, quadratic, vector
 
 from fednb.filters import HighPass, Rescale
-from fednb.parts import ClientMomentum, Dyn, FilterGradient, FilterPerturbation, Prox, Sam, Scaffold
+from fednb.parts import ClientMomentum, Dyn, FilterGradient, FilterPerturbation, Prox, Sam, Scaffold, WmsamMomentum
 from fednb.rounds import BadReading, Method, Part, part
 from fednb.vectors import Layout, norm
 
@@ -468,11 +468,12 @@ def test_without_a_correction_the_end_is_biased(method):
         assert end > 0.05
 
 
-@pytest.mark.parametrize(
-    "method", [only(Dyn(beta=2.0, reading="printed")), only(Scaffold(reading="printed"))], ids=repr
-)
+PRINTED = (Dyn(beta=2.0, reading="printed"), Scaffold(reading="printed"), WmsamMomentum(reading="printed"))
+
+
+@pytest.mark.parametrize("method", [only(p) for p in PRINTED], ids=repr)
 def test_printed_readings_diverge(method):
-    """Alg. 2 and 3 of the FedFFT paper as printed, on the same quadratics."""
+    """Alg. 2 and 3 of the FedFFT paper and FedWMSAM's poster as printed, on the same quadratics."""
     far = distance(method, 60)
     assert far > 1e2
     assert distance(method, 90) > 10 * far

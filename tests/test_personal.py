@@ -12,7 +12,7 @@ import fednb
 from fednb.data.sources import load
 from fednb.engines.loop import Loop
 from fednb.engines.problem import clients_of, data_of, own_split, participants, problem_of
-from fednb.experiment import absent
+from fednb.experiment import run_of
 from fednb.methods import FEDALA, FEDAVG, FEDPER, method
 from fednb.models import build
 from fednb.parts import LocalAggregation, OnlyHead, PrivateHead, Sam, Uniform
@@ -474,7 +474,7 @@ def test_a_personal_run_resumes_exactly(made, at, store, monkeypatch):
     whole = personal(setting, made)
     monkeypatch.setenv("FEDNB_STORE", str(store / "other"))
     interrupted(setting, made, at)
-    assert absent(setting, made, 0).status == "running"
+    assert run_of(setting, made, 0).status == "running"
     resumed = personal(setting, made)
     assert without_time(resumed) == without_time(whole)
     assert [row["tuned"] for row in resumed.rows] == [0, 0, 0, 1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from fednb.record import Cohort, P, Server
@@ -124,7 +126,7 @@ class ClientMomentum(Part):
 
     alpha: float = 0.1
     reading: str = "corrected"
-    readings = ("corrected", "released")
+    readings: ClassVar[tuple[str, ...]] = ("corrected", "released")
     ranges = {"alpha": SHARE}
     on_server = {"m": P}
 
@@ -142,18 +144,21 @@ class ClientMomentum(Part):
 
 @part
 class FsaMomentum(ClientMomentum):
-    """FedFSA's momentum (Alg. 1), in FedCM's form: the paper prints + Σ Δ_k, which with v subtracted must be −.
+    """FedFSA's momentum (Alg. 1), in FedCM's form.
 
     alpha: 0.1 in the paper.
-    reading: "released" divides by the first rate over the decay, whatever the client's rate is by now.
+    reading: "released" divides by the first rate over the decay, whatever the client's rate is by now; "printed" has
+    the + Σ Δ_k of Alg. 1, which with v subtracted walks back.
     """
 
     reading: str = "paper"
-    readings = ("paper", "released")
+    readings = ("paper", "released", "printed")
 
     def server(self, k: Cohort, s: Server) -> None:
         """m ← −Σ p_k Δ_k / (K_k η)
         released: m ← −γ Σ p_k Δ_k / (K_k η_0)
+        printed: m ← +Σ p_k Δ_k / (K_k η)
         """
         rate = k.first_lr / k.lr_decay if self.reading == "released" else k.lr
-        s.m = -(k.p * k.delta / (k.steps * rate)).sum(0)
+        moved = (k.p * k.delta / (k.steps * rate)).sum(0)
+        s.m = moved if self.reading == "printed" else -moved

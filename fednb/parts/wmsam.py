@@ -20,10 +20,13 @@ class WmsamMomentum(Part):
 
     alpha: weight of the client's own gradient in the first round; 0.1 in the code.
     personal: False leaves the control variates out (Table 5 without "Mom"), which is FedCM's momentum.
+    reading: "printed" is the poster's m_k = m + α/(1−α) c_k with c ← c + Σ Δ_k/(K η |S|), which diverges.
     """
 
     alpha: float = 0.1
     personal: bool = True
+    reading: str = "released"
+    readings = ("released", "printed")
     ranges = {"alpha": ("at least 0 and below 1", lambda v: 0 <= v < 1)}
     per_client = {"c_k": P}
     this_round = {"m_k": P}
@@ -34,8 +37,10 @@ class WmsamMomentum(Part):
         return {"alpha": self.alpha}
 
     def start(self, k: Cohort, s: Server) -> None:
-        """m_k ← m + α/(1−α) (c − c_k)"""
-        lean = s.alpha / (1 - s.alpha) * (s.c - k.c_k)
+        """m_k ← m + α/(1−α) (c − c_k)
+        printed: m_k ← m + α/(1−α) c_k
+        """
+        lean = s.alpha / (1 - s.alpha) * (k.c_k if self.reading == "printed" else s.c - k.c_k)
         k.m_k = s.m + lean if self.personal else s.m
 
     def correct(self, k: Cohort, s: Server, v: Tensor) -> Tensor:
@@ -48,10 +53,12 @@ class WmsamMomentum(Part):
             k.c_k = k.c_k - s.c - k.delta / (k.steps * k.lr)
 
     def server(self, k: Cohort, s: Server) -> None:
-        """c ← c + Σ (−c − Δ_k/(K η)) / N;  m ← −γ Σ p_k Δ_k / (K η)"""
+        """c ← c + Σ (−c − Δ_k/(K η)) / N;  m ← −γ Σ p_k Δ_k / (K η)
+        printed: c ← c + Σ Δ_k/(K η |S|);  m ← −γ Σ p_k Δ_k / (K η)
+        """
         moved = k.delta / (k.steps * k.lr)
         if self.personal:
-            s.c = s.c - (s.c + moved).sum(0) / s.N
+            s.c = s.c + moved.mean(0) if self.reading == "printed" else s.c - (s.c + moved).sum(0) / s.N
         s.m = -k.lr_decay * (k.p * moved).sum(0)  # the code's factor γ, copied from FedCM where the rate had decayed
 
 
