@@ -57,9 +57,7 @@ def server_round(method: Method, k: Cohort, s: Server) -> None:
     s.step = s.lr * s.delta
     method.each("server", k, s)
     s.w = s.w + s.step
-    s.b = (p * k.b).sum(0) / p.sum().clamp_min(
-        1e-12
-    )  # buffers are averaged and nothing else, also where weights are damped
+    s.b = (p * k.b).sum(0) / p.sum().clamp_min(1e-12)  # averaged and nothing else, also where weights are damped
 
 
 Range = tuple[str, Callable[[Any], bool]]

@@ -161,3 +161,20 @@ def test_engines_write_the_same_history(tmp_path, monkeypatch):
         rows = run(SMALL, "FedFFT-S", engine=engine, workers=2, progress=False).rows
         seen[engine] = json.dumps([{k: v for k, v in row.items() if k != "seconds"} for row in rows])
     assert seen["loop"] == seen["pool"]
+
+
+def test_workers_see_another_data_set_of_the_same_name():
+    """The pool compares data sets, not names: halved pixels give other weights, the same as in the loop."""
+    from dataclasses import replace
+
+    from fednb.data.sources import load
+    from fednb.engines.pool import Pool
+    from fednb.engines.problem import clients_of
+
+    chosen, seen = method("FedAvg"), []
+    for data in (load("digits"), replace(load("digits"), x=load("digits").x // 2)):
+        parts = clients_of(SMALL, 0, data)
+        problem = problem_of(SMALL, 0, data=data, parts=parts)
+        seen.append(weights(Pool(problem, SMALL, 0, data, parts, workers=2), SMALL, chosen))
+        assert torch.equal(seen[-1], weights(Loop(problem), SMALL, chosen))
+    assert not torch.equal(*seen)

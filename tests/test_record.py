@@ -4,9 +4,9 @@ import pytest
 import torch
 from quadratics import Federation, one_round, quadratic, vector
 
-from fednb.parts import ClientMomentum, Dyn, Sam, Scaffold
+from fednb.parts import ClientMomentum, Dyn, Lesam, Sam, Scaffold
 from fednb.record import Cohort, L, P, Record, Server, Table, UndeclaredState, length
-from fednb.rounds import Method, Part, numbers, observed_local, observed_server, part
+from fednb.rounds import COHORT_NAMES, BadMethod, Method, Part, numbers, observed_local, observed_server, part
 from fednb.vectors import Layout
 
 LAYOUT = Layout(("a", "b"), ((2,), (1,)))
@@ -270,3 +270,35 @@ def test_rates_may_differ_by_client():
     f = Federation(Method("m", OwnRate()), quadratic(1.0, 1.0))
     assert f.round().w.view(-1).tolist() == pytest.approx([0.1, 0.2])
     assert f.round().w.view(-1).tolist() == pytest.approx([0.15 + 0.085] * 2)
+
+
+def test_the_round_s_own_names_are_refused_as_state():
+    """Whatever a cohort is made of cannot be declared by a part: the write would go astray."""
+    own = {name for name in (*vars(cohort()), *cohort().names) if not name.startswith("_")}
+    assert own <= COHORT_NAMES
+
+    @part
+    class Counting(Part):
+        per_client = {"n": 1}
+
+        def finish(self, k, s):
+            """n ← n + 1"""
+            k.n = k.n + 1
+
+    with pytest.raises(BadMethod, match="declares 'n', a name that the round itself uses"):
+        Method("m", Counting())
+
+
+def test_state_cannot_be_kept_and_made_anew_at_once():
+    """Lesam keeps `seen` between rounds; a part that makes `seen` anew would overwrite it."""
+
+    @part
+    class Seeing(Part):
+        this_round = {"seen": 1}
+
+        def finish(self, k, s):
+            """seen ← 1"""
+            k.seen = 1.0
+
+    with pytest.raises(BadMethod, match="one part keeps 'seen' between rounds, another makes it anew"):
+        Method("m", Lesam(), Seeing())

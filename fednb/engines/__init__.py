@@ -61,9 +61,7 @@ def _automatic(setting: Setting, method: Method, device: torch.device, P: int, s
     if device.type == "cuda":
         return "loop" if setting.model.endswith("-bn") or "-bn-" in setting.model else "stacked"
     work = setting.rounds * setting.participation * setting.epochs * samples * P
-    local = any(
-        type(p).__module__ == "__main__" for p in method.parts
-    )  # defined in a notebook: only this process has it
+    local = any(type(p).__module__ == "__main__" for p in method.parts)  # from a notebook: only this process has it
     return "loop" if local or cores() == 1 or work < SMALL or os.name != "posix" else "pool"
 
 

@@ -34,7 +34,7 @@ class Crew:
 
     def __init__(self, workers: int) -> None:
         self.members = [_hire() for _ in range(workers)]
-        self.data_key = ""
+        self.data: Dataset | None = None  # what the workers hold
 
     def tell(self, *message: Any) -> None:
         """The same message to everyone; returns when all have done it."""
@@ -125,12 +125,12 @@ class Pool:
                  workers: int) -> None:  # fmt: skip
         self.problem = problem
         self.crew = crew(workers)
-        if self.crew.data_key != data.name:
+        if self.crew.data is not data:  # not by name: another folder may hold another set of that name
             tensors = {name: getattr(data, name) for name in ("x", "y", "x_test", "y_test")}
             frame = replace(data, **{name: torch.zeros(0) for name in tensors})
             with shared(tensors) as (_, about):
                 self.crew.tell("data", data.name, frame, about)
-            self.crew.data_key = data.name
+            self.crew.data = data
         self.crew.tell("work_on", setting, seed, data.name, parts)
         self.rows: dict[str, Tensor] = {}
         self.server: dict[str, Tensor] = {}
