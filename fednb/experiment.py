@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from fednb import probes
+from fednb import models, probes
 from fednb.engines import Engine, Pool, choose
 from fednb.engines.problem import participants
 from fednb.evaluate import GlobalJudge, judge_of, tuned
@@ -131,8 +131,23 @@ class Run:
         }
 
 
+class NoFittingModel(ValueError):
+    """A method that needs a kind of model which the setting's has no form of."""
+
+
+def fitted(setting: Setting, method: Method) -> Setting:
+    """The setting with the form of its model that the method needs: cnn5 with a bottleneck, cnn5-cr, for FedCR."""
+    for end in (p.network for p in method.parts if not setting.model.endswith(p.network)):
+        if setting.model + end not in models.names():
+            there = ", ".join(name for name in models.names() if name.endswith(end))
+            raise NoFittingModel(f"{method.name} has no form of {setting.model!r}; the models that fit it are {there}")
+        setting = setting.but(model=setting.model + end)
+    return setting
+
+
 def run_of(setting: Setting, method: Method, seed: int, probe: probes.Probe | None = None) -> Run:
     """The run with this identity, whether or not it has been started."""
+    setting = fitted(setting, method)
     identity = (setting.but(report="last"), method, seed, *([probe] if probe else []))  # reporting changes no number
     return Run(Entry.of(key_of(*identity)), setting, method, seed)
 
@@ -158,10 +173,10 @@ def run(
         raise ValueError(f"probe rounds = {probe.rounds}: the run has rounds 0 to {setting.rounds - 1}")
     wanted = run_of(setting, method, seed, probe)
     if not wanted.entry.ended:
-        made = choose(engine, setting, method, seed, device=device, workers=workers)
+        made = choose(engine, wanted.setting, method, seed, device=device, workers=workers)
         with wanted.entry.alone():
             if not wanted.entry.ended:
-                with _watching(progress, setting, method) as watch:
+                with _watching(progress, wanted.setting, method) as watch:
                     _train(wanted, made, probe, watch)
     return run_of(setting, method, seed, probe)
 

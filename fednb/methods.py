@@ -12,6 +12,7 @@ from fednb.compose import added, built, terms
 from fednb.filters import Filter, GaussianDetrend, HighPass, LocalAverage
 from fednb.parts import (
     AdaptiveWeights,
+    ClassGaussians,
     ClientMomentum,
     ClientRate,
     Discrepancy,
@@ -161,6 +162,7 @@ FEDSCAM_SAM = _add(Method("FedSCAM (SAM)", ScamPilot(), ScamRadius()), "FedSCAM"
 FEDAVG_FT = _add(Method("FedAvg-FT", Uniform()), "FedFSA")  # tuned by the setting: evaluation="personal"
 FEDPER = _add(Method("FedPer", PrivateHead()), "Arivazhagan et al. 2019")
 FEDALA = _add(Method("FedALA", LocalAggregation()), "Zhang et al. 2023")
+FEDCR = _add(Method("FedCR", PrivateHead(), Uniform(), ClassGaussians(beta=1e-3)), "Zhang et al. 2023")
 
 # Products that the papers print
 FEDFFT_FEDAWA = _add(FEDFFT.plus(AdaptiveWeights(), name="FedFFT-FedAWA"), "FedFFT", "FedAWA + FFT")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,11 +11,11 @@ from torch import Tensor
 
 from fednb.vectors import Layout
 
-P, L = "P", "L"  # dimensions of a declared buffer: one number per parameter, one per layer; or a plain count
-Dim = str | int
+P, L = "P", "L"  # dimensions of a declared buffer: one number per parameter, one per layer; or a count, or its rule
+Dim = str | int | Callable[[Layout], int]
 Declared = dict[str, Dim]
-Answer = tuple[Tensor, Tensor, Tensor, Tensor]  # gradient, loss, number of samples, buffers after the pass
-Oracle = Callable[[Tensor, Tensor, int], Answer]  # asked with w, buffers, step
+Answer = tuple[Tensor, ...]  # gradient, loss, number of samples, buffers after the pass; what a told loss has seen
+Oracle = Callable[..., Answer]  # asked with w, buffers, step; and what the loss is told, where a part tells it
 
 
 class UndeclaredState(AttributeError):
@@ -23,7 +24,21 @@ class UndeclaredState(AttributeError):
 
 def length(dim: Dim, layout: Layout) -> int:
     """A declared dimension as a number."""
-    return {P: layout.total, L: len(layout)}[dim] if isinstance(dim, str) else dim
+    if isinstance(dim, int):
+        return dim
+    return {P: layout.total, L: len(layout)}[dim] if isinstance(dim, str) else dim(layout)
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """A loss of a part's own, and what each client's loss is told beside its batch.
+
+    loss(answer, y, row, step) returns the losses `[n, 1]` and what it has seen of each sample `[n, D]`, which is added
+    up over the batch; answer(draws) is what the model answers (draws reach only a model that has a use for them).
+    """
+
+    loss: Callable[[Callable[..., Any], Tensor, Tensor, int], tuple[Tensor, Tensor]]
+    rows: Tensor  # [C, D]
 
 
 class Record:
@@ -154,6 +169,8 @@ class Cohort(Record):
             min_steps=min(counts),
             max_steps=max(counts),
             active=None,
+            told=(),
+            noticed=torch.zeros(0),
             step=0,
             fresh=True,
             evaluations=torch.zeros(len(counts), 1, dtype=torch.int64),
@@ -170,16 +187,20 @@ class Cohort(Record):
         """After the last step everyone may write again."""
         vars(self).update(active=None)
 
+    def tell(self, loss: Callable[..., tuple[Tensor, Tensor]], rows: Tensor) -> None:
+        """Train on another loss from here on (see `Told`); `noticed` then has what it saw of each step's batch."""
+        vars(self).update(told=(Told(loss, rows),))
+
     def grad(self, w: Tensor) -> Tensor:
         """∇L at w on each client's batch of this step.
 
         Only the first pass of a step gives its training loss and moves buffers such as BatchNorm's statistics.
         """
-        g, loss, count, b = self.oracle(w, self._values["b"], self.step)
+        g, loss, count, b, *seen = self.oracle(w, self._values["b"], self.step, *self.told)
         on = torch.ones_like(self.evaluations) if self.active is None else self.active.to("cpu", torch.int64)
         vars(self).update(evaluations=self.evaluations + on)
         if self.fresh:
-            vars(self).update(fresh=False, samples=self.samples + count)
+            vars(self).update(fresh=False, samples=self.samples + count, noticed=seen[0] if seen else self.noticed)
             before = self._values["loss"]
             self._values["loss"] = before + (loss - before) * count / self.samples.clamp_min(1)
             self.b = b
@@ -190,7 +211,7 @@ class Cohort(Record):
 
         who: the clients that need to look; the others are not charged for it.
         """
-        g, loss, count, _ = self.oracle(w, self._values["b"], step)
+        g, loss, count, *_ = self.oracle(w, self._values["b"], step, *self.told)
         on = ((self.steps > step) & who).to("cpu", torch.int64)
         vars(self).update(evaluations=self.evaluations + on, looks=self.looks + on)
         return g, loss, count

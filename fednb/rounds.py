@@ -27,7 +27,7 @@ from fednb.vectors import Layout, clip
 COHORT_NAMES = frozenset(
     ("w", "w0", "delta", "loss", "b", "lr", "weight_decay", "clip_norm", "p", "n", "ids", "steps", "step", "epochs",
      "samples", "labels", "active", "layout", "oracle", "evaluations", "looks", "nominal_steps", "lr_decay", "first_lr",
-     "min_steps", "max_steps", "fresh", "buffers", "locked")
+     "min_steps", "max_steps", "fresh", "buffers", "locked", "told", "noticed")
 )  # fmt: skip
 FIRST_MODEL = "first model"  # a start value of declared state
 STAGES = ("start", "perturb", "gradient", "correct", "finish", "weigh", "server")
@@ -74,6 +74,7 @@ class Part:
     on_server: ClassVar[Declared] = {}
     ascends: ClassVar[bool] = False  # makes a perturbation; a method has at most one
     owns_model: ClassVar[bool] = False  # gives each client a model of its own
+    network: ClassVar[str] = ""  # what the names of fitting models end with, where not every model fits
     shapes_ascent: ClassVar[bool] = False  # changes a perturbation that a part before it made
     readings: ClassVar[tuple[str, ...]] = ()  # the allowed values of `reading`, the default first
     ranges: ClassVar[dict[str, Range]] = {}  # what each number may be
@@ -279,7 +280,7 @@ def cost(method: Method) -> Cost:
     for _ in range(2):
         rows = {**blank(method, layout, w, none, 2), **table.gather((0, 1))}
         k = Cohort(
-            (0, 1), rows, layout=layout, oracle=lambda x, b, step: (x - at, one, one, b), n=one.view(-1),
+            (0, 1), rows, layout=layout, oracle=lambda x, b, step, *told: (x - at, one, one, b), n=one.view(-1),
             steps=3 * one.view(-1), nominal_steps=3, lr=0.1, p=one / 2, labels=torch.tensor([[1, 2], [2, 1]]),
         )  # fmt: skip
         down, up = observed_round(method, k, s)

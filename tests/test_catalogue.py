@@ -13,6 +13,7 @@ from fednb.engines.problem import Problem, problem_of
 from fednb.engines.replay import Replay, replay
 from fednb.engines.stacked import Stacked
 from fednb.methods import CATALOGUE
+from fednb.models.bottleneck import Bottleneck
 from fednb.record import Table
 from fednb.rounds import Method, cost, observed_server
 from fednb.setting import Setting
@@ -25,16 +26,16 @@ FAR_APART = heterogeneous(P=240)
 each = pytest.mark.parametrize("m", [entry.method for entry in CATALOGUE.values()], ids=str)
 
 
-class Counting(nn.Sequential):
-    """A network of 20 → 12 → 3 that counts its passes; the first layer, of 240 numbers, is one for every filter."""
+class Counting(Bottleneck):
+    """A network of 20 → 12 → 2 · 4 → 3 that counts its passes; its first layer is long enough for every filter."""
 
     def __init__(self) -> None:
-        super().__init__(nn.Linear(20, 12), nn.Tanh(), nn.Linear(12, 3))
+        super().__init__(nn.Sequential(nn.Linear(20, 12), nn.Tanh(), nn.Linear(12, 8)), latent=4, classes=3)
         self.passes = 0
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, draws: Tensor | None = None):
         self.passes += 1
-        return super().forward(x)
+        return super().forward(x, draws)
 
 
 @cache
@@ -44,7 +45,7 @@ def batches() -> tuple[Tensor, Tensor, Tensor]:
     X = torch.randn(3, 4, 2, 2, 4, 20, dtype=torch.float64, generator=rng)
     X += torch.randn(1, 4, 1, 1, 1, 20, dtype=torch.float64, generator=rng)
     Y = torch.randint(0, 3, X.shape[:-1], generator=rng)
-    return 0.3 * torch.randn(291, dtype=torch.float64, generator=rng), X, Y
+    return 0.3 * torch.randn(371, dtype=torch.float64, generator=rng), X, Y
 
 
 def run(m: Method, engine: str = "loop", model: nn.Module | None = None) -> Replay:
@@ -126,7 +127,7 @@ def test_a_stack_of_unequal_clients_is_each_client_by_itself(m):
         assert torch.allclose(alone.round([i]).w[0], k.values(["w"])["w"][i], atol=1e-12, rtol=0)
 
 
-SETTING = Setting(data="digits", model="cnn-small", clients=5, epochs=1, batch=8, precision="fp64")
+SETTING = Setting(data="digits", model="cnn-small-cr", clients=5, epochs=1, batch=8, precision="fp64")
 PRESENT = ([0, 3, 4], [0, 1, 4])
 
 

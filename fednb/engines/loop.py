@@ -10,7 +10,7 @@ from torch import Tensor
 from fednb.data.plan import Plan
 from fednb.engines.objective import Objective, one_thread
 from fednb.engines.problem import Problem
-from fednb.record import Answer, Cohort, Server
+from fednb.record import Answer, Cohort, Server, Told
 from fednb.rounds import Method, observed_local
 
 
@@ -18,15 +18,18 @@ def single_oracle(objective: Objective, plan: Plan):
     """The gradient of one client: w `[1, P]`, on the samples of its batch that are there."""
     held: dict[int, tuple[Tensor, Tensor]] = {}  # both passes of a step see the same augmented batch
 
-    def oracle(w: Tensor, b: Tensor, step: int) -> Answer:
+    def oracle(w: Tensor, b: Tensor, step: int, *told: Told) -> Answer:
         if step not in held:
             held.clear()
             x, y, valid = plan.at(step)
             held[step] = (x[0], y[0]) if valid.all() else (x[valid], y[valid])
         x, y = held[step]
         moved = b[0].clone()
-        g, loss = objective.gradient(w[0], moved, x, y)
-        return g[None], loss.view(1, 1), torch.full_like(loss, len(y)).view(1, 1), moved[None]
+        if told:
+            g, loss, *seen = objective.told_gradient(told[0], step, w[0], moved, x, y, told[0].rows[0])
+        else:
+            g, loss, *seen = objective.gradient(w[0], moved, x, y)
+        return g[None], loss.view(1, 1), torch.full_like(loss, len(y)).view(1, 1), moved[None], *(z[None] for z in seen)
 
     return oracle
 
@@ -48,7 +51,7 @@ def joined(
     return k
 
 
-def _nothing(w: Tensor, b: Tensor, step: int) -> Answer:
+def _nothing(w: Tensor, b: Tensor, step: int, *told: Told) -> Answer:
     raise RuntimeError("the server has no data: `weigh` and `server` cannot ask for gradients")
 
 

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from fednb.record import Told
 from fednb.vectors import Layout
 
 
@@ -39,12 +40,33 @@ class Objective:
         losses = F.cross_entropy(self.outputs(w, b, x), y, reduction="none") * valid
         return losses.sum() / valid.sum().clamp_min(1)
 
+    def told_loss(
+        self, told: Told, step: int, w: Tensor, b: Tensor, x: Tensor, y: Tensor, valid: Tensor, row: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The mean of a part's own loss over the samples that are there, and the sum of what it saw of them."""
+        state = {**self.layout.tensors(w), **self.buffers.tensors(b)}
+        draws = hasattr(self.model, "latent")
+        losses, seen = told.loss(
+            lambda *more: functional_call(self.model, state, (x, *more) if draws else (x,)), y, row, step
+        )
+        valid = valid[:, None]
+        return (losses * valid).sum() / valid.sum().clamp_min(1), torch.where(valid > 0, seen, 0.0).sum(0).detach()
+
     def gradient(self, w: Tensor, b: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """∇L and L at w on one batch."""
         leaf = w.detach().requires_grad_()
         loss = self.loss(leaf, b, x, y)
         (g,) = torch.autograd.grad(loss, leaf)
         return g, loss.detach()
+
+    def told_gradient(
+        self, told: Told, step: int, w: Tensor, b: Tensor, x: Tensor, y: Tensor, row: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The same for a part's own loss, with what it saw."""
+        leaf = w.detach().requires_grad_()
+        loss, seen = self.told_loss(told, step, leaf, b, x, y, torch.ones_like(y, dtype=w.dtype), row)
+        (g,) = torch.autograd.grad(loss, leaf)
+        return g, loss.detach(), seen
 
     @torch.no_grad()
     def score(self, w: Tensor, b: Tensor, x: Tensor, y: Tensor) -> tuple[int, float]:

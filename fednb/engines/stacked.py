@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from torch import Tensor
 from torch.func import grad_and_value, vmap
@@ -11,7 +12,7 @@ from fednb.data.plan import Plan
 from fednb.engines.loop import Loop
 from fednb.engines.objective import Objective, one_thread
 from fednb.engines.problem import Problem
-from fednb.record import Answer, Cohort, Server
+from fednb.record import Answer, Cohort, Server, Told
 from fednb.rounds import Method, observed_local
 
 
@@ -24,13 +25,18 @@ def stacked_oracle(objective: Objective, plan: Plan):
     both = vmap(grad_and_value(objective.masked_loss))
     held: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
 
-    def oracle(w: Tensor, b: Tensor, step: int) -> Answer:
+    def oracle(w: Tensor, b: Tensor, step: int, *told: Told) -> Answer:
         if step not in held:
             held.clear()
             held[step] = plan.at(step)
         x, y, valid = held[step]
+        count = valid.sum(-1, keepdim=True).to(w.dtype)
+        if told:
+            own = vmap(grad_and_value(partial(objective.told_loss, told[0], step), has_aux=True))
+            g, (loss, seen) = own(w, b, x, y, valid.to(w.dtype), told[0].rows)
+            return g, loss.view(-1, 1), count, b, seen
         g, loss = both(w, b, x, y, valid.to(w.dtype))
-        return g, loss.view(-1, 1), valid.sum(-1, keepdim=True).to(w.dtype), b
+        return g, loss.view(-1, 1), count, b
 
     return oracle
 

@@ -6,13 +6,14 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from fednb.models.bottleneck import BOTTLENECKS
 from fednb.models.resnet import RESNETS
 from fednb.models.small import SMALL, InputTooSmall
 from fednb.streams import stream
 
 __all__ = ["InputTooSmall", "UnknownModel", "build", "names"]
 
-MODELS: dict[str, Callable[[int, tuple[int, int, int]], nn.Module]] = {**SMALL, **RESNETS}
+MODELS: dict[str, Callable[[int, tuple[int, int, int]], nn.Module]] = {**SMALL, **BOTTLENECKS, **RESNETS}
 
 
 class UnknownModel(ValueError):

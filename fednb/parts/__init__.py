@@ -3,6 +3,7 @@
 from fednb.parts.ascend import FilterPerturbation, Gloss, Lesam, Sam, SmooDual
 from fednb.parts.clean import FilterGradient
 from fednb.parts.correct import ClientMomentum, Dyn, FsaMomentum, Prox, Scaffold
+from fednb.parts.cr import ClassGaussians
 from fednb.parts.fsa import ClientRate, FlexibleRadius
 from fednb.parts.personal import LocalAggregation, OnlyHead, PrivateHead
 from fednb.parts.scam import ScamConflict, ScamPilot, ScamRadius, ScamWeights
@@ -11,9 +12,9 @@ from fednb.parts.weigh import AdaptiveWeights, Discrepancy, LossWeights, Normali
 from fednb.parts.wmsam import WmsamAscent, WmsamMomentum, WmsamWeight
 
 __all__ = [
-    "AdaptiveWeights", "ClientMomentum", "ClientRate", "Discrepancy", "Dyn", "Fairness", "FilterGradient",
-    "FilterPerturbation", "FlexibleRadius", "FsaMomentum", "Gloss", "LayerShrink", "Lesam", "LocalAggregation",
-    "LossWeights", "NormalisedLoss", "OnlyHead", "PrivateHead", "Prox", "Sam", "Scaffold", "ScamConflict", "ScamPilot",
-    "ScamRadius", "ScamWeights", "ServerMomentum", "SmooDual", "Uniform", "WmsamAscent", "WmsamMomentum",
-    "WmsamWeight",
+    "AdaptiveWeights", "ClassGaussians", "ClientMomentum", "ClientRate", "Discrepancy", "Dyn", "Fairness",
+    "FilterGradient", "FilterPerturbation", "FlexibleRadius", "FsaMomentum", "Gloss", "LayerShrink", "Lesam",
+    "LocalAggregation", "LossWeights", "NormalisedLoss", "OnlyHead", "PrivateHead", "Prox", "Sam", "Scaffold",
+    "ScamConflict", "ScamPilot", "ScamRadius", "ScamWeights", "ServerMomentum", "SmooDual", "Uniform", "WmsamAscent",
+    "WmsamMomentum", "WmsamWeight",
 ]  # fmt: skip
