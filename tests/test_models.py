@@ -5,9 +5,17 @@ import torch
 from torch.func import functional_call, grad, stack_module_state, vmap
 
 from fednb import models
-from fednb.models import InputTooSmall, UnknownModel, build
+from fednb.models import FOR_IMAGES, FOR_TEXT, InputTooSmall, UnknownModel, WrongInput, build
 
 FASHION, CIFAR, TINY, DIGITS = (1, 28, 28), (3, 32, 32), (3, 64, 64), (1, 8, 8)
+BLOOD, FEMNIST, SHAKESPEARE, YAHOO = (3, 28, 28), (1, 28, 28), (80, 80), (98_635, 200)
+DEEP = (
+    "wrn56-2-gn",
+    "wrn56-2-bn",
+    "densenet121-gn",
+    "densenet121-bn",
+    "vit-awa",
+)  # built at 8x8 in test_models_stacked
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +52,11 @@ def shapes(net):
         ("resnet18-gn", 200, TINY, 11_279_112),
         ("resnet18-gn-s3", 10, CIFAR, 11_173_962),
         ("resnet18-bn-s3", 100, CIFAR, 11_220_132),
+        ("wrn56-2-gn", 10, CIFAR, 3_412_394),
+        ("wrn56-2-bn", 100, CIFAR, 3_424_004),
+        ("densenet121-gn", 10, CIFAR, 6_956_298),
+        ("densenet121-bn", 100, CIFAR, 7_048_548),
+        ("lstm", 80, SHAKESPEARE, 819_920),
     ],
 )
 def test_parameter_counts_of_the_papers(name, classes, input, count):
@@ -56,14 +69,52 @@ def test_cnn_small_counts():
     assert size(build("cnn-small", 10, DIGITS)) == 160 + 4640 + (32 * 4 + 1) * 128 + 129 * 10
 
 
-@pytest.mark.parametrize("name", models.names())
+@pytest.mark.parametrize(
+    "name, input, count",
+    [
+        ("small-cnn-bn", CIFAR, 896 + 64 + 18_496 + 128 + 73_856 + 256 + (2048 + 1) * 256 + 257 * 10),
+        ("small-cnn-gn", FASHION, 320 + 64 + 18_496 + 128 + 73_856 + 256 + (1152 + 1) * 256 + 257 * 10),
+        ("fasttext", YAHOO, 98_635 * 32 + 33 * 32 + 33 * 10),
+        ("textcnn", YAHOO, 98_635 * 32 + 100 * ((3 + 4 + 5) * 32 + 3) + 301 * 10),
+        ("lstm-small", SHAKESPEARE, 80 * 8 + 128 * (8 + 32 + 2) + 128 * (32 + 32 + 2) + 33 * 10),
+        ("vit-awa", CIFAR, 49 * 512 + (65 + 1) * 512 + 6 * (4 * 512 + 512 * 1536 + 3 * 513 * 512) + 1024 + 5130),
+        ("vit-nano", DIGITS, 5 * 32 + (17 + 1) * 32 + 2 * (4 * 32 + 32 * 96 + 33 * 32 + 33 * 64 + 65 * 32) + 64 + 330),
+    ],
+)
+def test_counts_by_hand(name, input, count):
+    """Weights and biases layer by layer, ten classes; the docstrings print four of these totals."""
+    assert size(build(name, 10, input)) == count
+
+
+def test_printed_totals_of_assumed_models():
+    printed = {"small-cnn-gn": (CIFAR, 620_810), "vit-awa": (CIFAR, 9_523_722), "fasttext": (YAHOO, 3_157_706)}
+    for name, (input, count) in printed.items():
+        assert size(build(name, 10, input)) == count
+
+
+@pytest.mark.parametrize("name", [name for name in FOR_IMAGES if name not in (*DEEP, "vit-tiny")])
 @pytest.mark.parametrize("input", [FASHION, CIFAR], ids=str)
 def test_forward_gives_one_score_per_class(name, input):
     net = build(name, 7, input).eval()
     assert net(torch.zeros(2, *input)).shape == (2, 7)
 
 
-@pytest.mark.parametrize("name", ["cnn-small", "resnet20-gn", "resnet18-gn"])
+@pytest.mark.parametrize("name", ["resnet20-gn", "resnet18-gn", "resnet18-gn-s3", "wrn56-2-gn", "densenet121-gn"])
+@pytest.mark.parametrize("classes, input", [(8, BLOOD), (62, FEMNIST)], ids=["bloodmnist", "femnist"])
+def test_blood_cells_and_handwriting_fit(name, classes, input):
+    with torch.no_grad():
+        assert build(name, classes, input)(torch.zeros(1, *input)).shape == (1, classes)
+
+
+@pytest.mark.parametrize("name", FOR_TEXT)
+def test_text_gives_one_score_per_class(name):
+    net = build(name, 7, (11, 6))
+    assert net(torch.randint(11, (2, 6), generator=torch.Generator().manual_seed(0))).shape == (2, 7)
+
+
+@pytest.mark.parametrize(
+    "name", ["cnn-small", "small-cnn-gn", "small-cnn-bn", "resnet20-gn", "resnet18-gn", "vit-nano"]
+)
 def test_digits_fit(name):
     assert build(name, 10, DIGITS)(torch.zeros(2, *DIGITS)).shape == (2, 10)
 
@@ -165,8 +216,12 @@ def test_names_are_forgiving():
 
 
 def test_unknown_model_names_the_closest():
-    with pytest.raises(UnknownModel, match=r"no model 'resnet-19-gn'; closest: .*resnet18-gn.*all 9"):
+    with pytest.raises(
+        UnknownModel, match=rf"no model 'resnet-19-gn'; closest: .*resnet18-gn.*all {len(models.names())}\."
+    ):
         build("resnet-19-gn", 10, CIFAR)
+    with pytest.raises(UnknownModel, match=r"closest: .*small-cnn-gn"):
+        build("small-cnn", 10, CIFAR)
     with pytest.raises(UnknownModel, match="closest: cnn-small, lenet"):
         build("?", 10, CIFAR)
 
@@ -177,6 +232,9 @@ def test_unknown_model_names_the_closest():
         ("cnn5", DIGITS, r"'cnn5' needs images of at least 16x16, not 8x8. Use 'cnn-small'"),
         ("lenet", (3, 32, 15), r"'lenet' needs images of at least 16x16, not 32x15"),
         ("cnn-small", (1, 3, 3), r"'cnn-small' needs images of at least 4x4"),
+        ("small-cnn-bn", (1, 7, 8), r"'small-cnn-bn' needs images of at least 8x8, not 7x8"),
+        ("densenet121-gn", (1, 8, 7), r"'densenet121-gn' halves the image 3 times and needs at least 8x8, not 8x7"),
+        ("textcnn", (11, 4), r"'textcnn' needs texts of at least 5 tokens, not 4. Use 'fasttext'"),
     ],
 )
 def test_too_small_inputs_are_refused(name, input, says):
@@ -189,7 +247,28 @@ def test_smallest_inputs_work():
     assert build("cnn-small", 10, (1, 4, 4))(torch.zeros(1, 1, 4, 4)).shape == (1, 10)
 
 
-@pytest.mark.parametrize("classes, input", [(0, CIFAR), (10, (32, 32)), (10, (3, 0, 32))])
-def test_bad_shapes_are_named(classes, input):
-    with pytest.raises(ValueError, match="cnn-small: classes="):
-        build("cnn-small", classes, input)
+@pytest.mark.parametrize(
+    "name, classes, input",
+    [("cnn-small", 0, CIFAR), ("cnn-small", 10, (3, 0, 32)), ("cnn-small", 10, (32,)), ("lstm", 80, (80, 0))],
+)
+def test_bad_shapes_are_named(name, classes, input):
+    with pytest.raises(WrongInput, match=f"{name}: classes={classes}, input=.*wanted is classes from 1 and an input"):
+        build(name, classes, input)
+
+
+def test_an_image_is_not_a_text():
+    with pytest.raises(
+        WrongInput, match=r"'lstm' reads text, input \(vocabulary, length\).*\(3, 32, 32\) is the shape of images"
+    ):
+        build("lstm", 10, CIFAR)
+    with pytest.raises(
+        WrongInput, match=r"'resnet20-gn' reads images, .*\(80, 80\) is the shape of text. Models for text: lstm"
+    ):
+        build("resnet20-gn", 10, SHAKESPEARE)
+
+
+def test_what_a_model_reads():
+    assert [models.reads(name) for name in ("LSTM", "fasttext", "vit-nano", "resnet20-gn")] == ["text"] * 2 + [
+        "images"
+    ] * 2
+    assert models.names() == [*FOR_IMAGES, *FOR_TEXT]

@@ -1,4 +1,4 @@
-"""Residual networks with basic blocks, with GroupNorm or BatchNorm: ResNet-20 and two kinds of ResNet-18."""
+"""Residual networks with basic blocks, with GroupNorm or BatchNorm: ResNet-20, WRN-56-2, two kinds of ResNet-18."""
 
 from functools import partial
 
@@ -83,6 +83,15 @@ def resnet20(classes: int, input: tuple[int, int, int], kind: str) -> ResNet:
     return ResNet(classes, input[0], (16, 32, 64), depth=3, kind=kind, imagenet=False)
 
 
+def wrn56_2(classes: int, input: tuple[int, int, int], kind: str) -> ResNet:
+    """The WRN-56-2 of FedLAW (SpecGradFilter, with GroupNorm): ResNet-20's form, 32/64/128, nine blocks a stage.
+
+    3,412,394 parameters for 10 classes. In spite of its name it is not the WideResNet of Zagoruyko and Komodakis 2016:
+    the blocks normalise after the convolutions, and there is no dropout.
+    """
+    return ResNet(classes, input[0], (32, 64, 128), depth=9, kind=kind, imagenet=False)
+
+
 def resnet18(classes: int, input: tuple[int, int, int], kind: str, imagenet: bool) -> ResNet:
     """ResNet-18, torchvision's or with the 3x3 stem and no max-pooling.
 
@@ -95,6 +104,8 @@ def resnet18(classes: int, input: tuple[int, int, int], kind: str, imagenet: boo
 RESNETS = {
     "resnet20-gn": partial(resnet20, kind="gn"),
     "resnet20-bn": partial(resnet20, kind="bn"),
+    "wrn56-2-gn": partial(wrn56_2, kind="gn"),
+    "wrn56-2-bn": partial(wrn56_2, kind="bn"),
     "resnet18-gn": partial(resnet18, kind="gn", imagenet=True),
     "resnet18-bn": partial(resnet18, kind="bn", imagenet=True),
     "resnet18-gn-s3": partial(resnet18, kind="gn", imagenet=False),
