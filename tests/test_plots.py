@@ -18,6 +18,35 @@ HISTORY = pd.DataFrame(
 )  # fmt: skip
 COUNTS = {"iid": np.array([[2, 2], [2, 2], [2, 2]]), "alpha = 0.1": np.array([[1, 0], [0, 6], [5, 0]])}
 POINTS = {"FedSAM": np.array([[1.0, 2.0], [3.0, -1.0]]), "FedFFT": np.array([[0.5, 1.0], [1.0, 0.0]])}
+LAYERS = pd.DataFrame(
+    {"measure": measure, "draw": draw, "layer": layer, "value": value * depth + draw}
+    for measure, value, draws in (("before", 4.0, 1), ("after", 2.0, 1), ("random", 3.0, 3)) for draw in range(draws)
+    for depth, layer in enumerate(("conv1.weight", "conv1.bias", "fc.weight", "all layers"), 1)
+)  # fmt: skip
+PLACED = pd.DataFrame(
+    {"method": method, "seed": 0, "round": t, "key": method, "client": i, "x": scale * i, "y": scale * (i - 1)}
+    for t in (3, 9) for method, scale in (("FedSAM", 2.0), ("FedFFT", 1.0)) for i in range(3)
+)  # fmt: skip
+SPREADS = pd.DataFrame(
+    {"method": method, "seed": 0, "round": t, "key": method, "measure": measure, "value": value + t + more}
+    for t in (3, 9) for method, value in (("FedSAM", 2.0), ("FedFFT", 0.5))
+    for measure, more in (("spread", 0), ("relative spread", 99))
+)  # fmt: skip
+CLIENTS = pd.DataFrame(
+    {"method": name, "measure": "CKA", "layer": "@penultimate", "client": j, "other": k, "value": 1.0 if j == k else v}
+    for name, v in (("FedAvg", 0.2), ("filtered", 0.9)) for j in (10, 9, 3) for k in (10, 9, 3)
+)  # fmt: skip
+DEPTHS = pd.DataFrame(
+    {"method": "FedAvg", "measure": "CKA", "layer": a, "other": b, "value": 0.8 if a == b else 0.1}
+    for a in ("z", "a", "m") for b in ("z", "a", "m")
+)  # fmt: skip
+PLANE = pd.DataFrame(
+    {"method": method, "seed": seed, "key": f"{method}{seed}", "measure": "loss", "a": a, "b": b,
+     "value": 1 + seed + sharp * (a**2 + 2 * b**2)}
+    for method, sharp in (("FedSAM", 4.0), ("FedFFT-D", 1.0)) for seed in (0, 2) for a in (-1.0, 0.0, 1.0)
+    for b in (-1.0, 0.0, 1.0)
+)  # fmt: skip
+LINE = PLANE[PLANE["b"] == 0]
 SHARES = pd.DataFrame([[1.0, 3.0], [6.0, 2.0]], index=["conv1.weight", "fc1.weight"], columns=[1, 2])
 
 FIGURES = {
@@ -25,6 +54,12 @@ FIGURES = {
     "layers": lambda: plots.layers(SHARES, title="Made"),
     "clients_by_class": lambda: plots.clients_by_class(COUNTS),
     "sizes": lambda: plots.sizes(COUNTS),
+    "along_layers": lambda: plots.along_layers(LAYERS, ylabel="divergence", title="Made"),
+    "embedding": lambda: plots.embedding(PLACED, SPREADS, axis="principal axis", title="Made"),
+    "similarity": lambda: plots.similarity(CLIENTS, title="Made"),
+    "profiles": lambda: plots.profiles(LINE, title="Made"),
+    "contours": lambda: plots.contours(PLANE, title="Made"),
+    "surfaces": lambda: plots.surfaces(PLANE, title="Made"),
     "scatter": lambda: plots.scatter(POINTS, {"FedSAM": 2.0, "FedFFT": 0.1}),
     "curves": lambda: plots.curves(HISTORY, ylabel="test accuracy (%)"),
 }
@@ -35,12 +70,18 @@ def panels(figure):
 
 
 def legend(ax):
-    return [text.get_text() for text in ax.get_legend().get_texts()]
+    """The names of the series, in the panel or beside all of them."""
+    return [text.get_text() for text in (ax.get_legend() or ax.figure.legends[0]).get_texts()]
 
 
 def test_every_function_is_tested():
-    public = {n for n, f in vars(plots).items() if getattr(f, "__module__", "") == plots.__name__ and n[0] != "_"}
-    assert public == set(FIGURES)
+    """All that the package promises; the other figures of scores have tests of their own."""
+    public = {
+        n for n, f in vars(plots).items() if getattr(f, "__module__", "").startswith(plots.__name__) and n[0] != "_"
+    }
+    assert public == set(plots.__all__)
+    others = {n for n in public if getattr(plots, n).__module__ == "fednb.plots.scores"} - {"curves"}
+    assert public - others == set(FIGURES)
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -118,3 +159,102 @@ def test_all_methods_of_a_paper_fit_into_one_figure():
     (ax,) = panels(plots.curves(many))
     assert legend(ax) == names
     assert len({(line.get_color(), line.get_marker(), line.get_linestyle()) for line in ax.lines}) == 16
+
+
+def curves_of(ax):
+    """Series with error bars: name -> heights."""
+    return {c.get_label(): list(c.lines[0].get_ydata()) for c in ax.containers}
+
+
+def test_layers_stand_in_their_order_and_the_whole_model_apart():
+    """Draws give 3, 4, 5 times the depth, their mean is drawn; an empty place cuts the line before the whole model."""
+    (ax,) = panels(plots.along_layers(LAYERS, ylabel="divergence"))
+    assert legend(ax) == ["before", "after", "random"] and ax.get_ylabel() == "divergence"
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["conv1.weight", "conv1.bias", "fc.weight", "all layers"]
+    assert list(ax.get_xticks()) == [0, 1, 2, 4]
+    seen = curves_of(ax)
+    assert seen["before"] == pytest.approx([4, 8, 12, np.nan, 16], nan_ok=True)
+    assert seen["random"] == pytest.approx([4, 7, 10, np.nan, 13], nan_ok=True)
+
+
+def test_layers_can_be_chosen_and_series_be_methods():
+    table = pd.DataFrame(
+        {"measure": "cosine", "method": m, "layer": n, "value": 0.5} for m in ("b", "a") for n in ("x.weight", "x.bias")
+    )
+    (ax,) = panels(plots.along_layers(table, by="method", where="*.weight", log=True))
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["x.weight"] and legend(ax) == ["b", "a"]
+    assert ax.get_ylabel() == "cosine" and ax.get_yscale() == "log"
+
+
+def test_embedding_has_a_panel_per_round_with_its_spreads():
+    """Both methods in each panel; 2 + round and 0.5 + round above it, and no relative spread."""
+    left, right = panels(FIGURES["embedding"]())
+    assert left.get_title() == "round 3\nspread of FedSAM: 5\nspread of FedFFT: 3.5"
+    assert right.get_title() == "round 9\nspread of FedSAM: 11\nspread of FedFFT: 9.5"
+    assert legend(left) == ["FedSAM", "FedFFT"] and left.get_ylabel() == "second principal axis"
+    np.testing.assert_allclose(left.collections[0].get_offsets(), [[0, -2], [2, 0], [4, 2]])
+    np.testing.assert_allclose(left.collections[1].get_offsets(), [[0, -1], [1, 0], [2, 1]])
+
+
+def test_embedding_without_spreads_and_with_one_round():
+    (ax,) = panels(plots.embedding(PLACED[PLACED["round"] == 3]))
+    assert ax.get_title() == "" and len(ax.collections) == 2
+
+
+def test_similarities_share_a_scale_and_say_their_mean():
+    """From the lowest of all to 1; the mean leaves a client's likeness to itself out. Clients are in their order."""
+    left, right = drawn = panels(plots.similarity(CLIENTS))
+    assert [ax.get_title() for ax in drawn] == ["FedAvg\nmean 0.200", "filtered\nmean 0.900"]
+    assert {ax.collections[0].get_clim() for ax in drawn} == {(0.2, 1.0)}
+    assert [t.get_text() for t in left.get_yticklabels()] == ["3", "9", "10"]
+    np.testing.assert_allclose(np.diag(np.array(right.collections[0].get_array()).reshape(3, 3)), 1)
+
+
+def test_similarities_of_layers_keep_the_models_order():
+    """The mean is that of layers with themselves."""
+    (ax,) = panels(plots.similarity(DEPTHS, rows="layer"))
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["z", "a", "m"]
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["z", "a", "m"]
+    assert ax.get_title() == "FedAvg\nmean 0.800"
+
+
+def test_clients_of_several_layers_are_refused():
+    both = pd.concat([CLIENTS, CLIENTS.assign(layer="fc")])
+    with pytest.raises(ValueError, match="the table has several layers; choose one"):
+        plots.similarity(both)
+
+
+def test_profiles_are_means_over_seeds():
+    """Seeds add 0 and 2: 1 + 1 + sharp · a²."""
+    (ax,) = panels(plots.profiles(LINE))
+    assert legend(ax) == ["FedSAM", "FedFFT-D"] and ax.get_ylabel() == "loss"
+    assert [list(line.get_ydata()) for line in ax.lines[:2]] == [[6, 2, 6], [3, 2, 3]]
+
+
+def test_contours_share_their_levels():
+    """From the lowest mean, 2, to the highest, 2 + 4 · 3: squares, so that an even bowl has even lines."""
+    left, right = panels(plots.contours(PLANE, levels=5))
+    assert [ax.get_title() for ax in (left, right)] == ["FedSAM", "FedFFT-D"]
+    for ax in (left, right):
+        np.testing.assert_allclose(ax.collections[0].levels, [2 + 12 * (i / 4) ** 2 for i in range(5)])
+    assert left.get_xlabel() == "first direction"
+
+
+def test_contours_have_the_first_direction_across():
+    """b counts twice: at the right edge the loss is 2 + 4, at the top 2 + 8."""
+    (ax,) = panels(plots.contours(PLANE[PLANE["method"] == "FedSAM"], levels=7))
+    widest = max(np.abs(p.vertices).max(0)[0] for p in ax.collections[1].get_paths() if len(p.vertices))
+    inner = ax.collections[1].get_paths()[2].vertices  # 2 + 12 / 9: an ellipse, longer along a
+    assert widest == 1 and np.abs(inner[:, 0]).max() > 1.2 * np.abs(inner[:, 1]).max()
+
+
+def test_surfaces_share_height_and_colour():
+    left, right = panels(plots.surfaces(PLANE))
+    assert left.get_zlim() == right.get_zlim() == (2, 14)
+    assert {ax.collections[0].get_clim() for ax in (left, right)} == {(2, 14)}
+
+
+def test_a_flat_loss_is_drawn_too():
+    flat = PLANE.assign(value=3.0, measure="rise")
+    assert panels(plots.contours(flat)) and panels(plots.surfaces(flat))
+    assert panels(plots.profiles(flat[flat["b"] == 0]))[0].get_ylabel() == "rise of the loss"

@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterable
+from math import nan
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import torch
 from torch import Tensor
+
+from fednb.engines.objective import one_thread
+from fednb.metrics.tidy import Cloud, probed
+from fednb.vectors import Layout
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fednb.grid import Results
+
+
+class TooFewPoints(ValueError):
+    """Neighbourhoods need at least three points."""
 
 
 def spread(x: Tensor) -> float:
     """The trace of the covariance of vectors `[C, P]` across clients, E_k ‖x_k − E x‖²."""
     return float((x.double() - x.double().mean(0)).square().sum(-1).mean())
+
+
+def relative_spread(x: Tensor) -> float:
+    """The spread as a share of the vectors' mean square, E_k ‖x_k − E x‖² / E_k ‖x_k‖²: 0 all alike, 1 no mean at all.
+
+    Shorter vectors have a smaller spread without agreeing any better; scaling all of them leaves this number alone.
+    nan where all are zero.
+    """
+    whole = float(x.double().square().sum(-1).mean())
+    return spread(x) / whole if whole else nan
 
 
 def principal(x: Tensor, axes: int = 2) -> np.ndarray:
@@ -23,3 +51,100 @@ def principal(x: Tensor, axes: int = 2) -> np.ndarray:
     points = vectors[:, order] * values[order].clamp_min(0).sqrt()
     points = points * torch.where(points.sum(0) < 0, -1.0, 1.0)  # most of them to the right and up
     return np.pad(points.numpy(), ((0, 0), (0, max(0, axes - len(x)))))
+
+
+def shared(groups: dict[str, Tensor], axes: int = 2) -> dict[str, np.ndarray]:
+    """Groups of vectors in common principal axes, `[n, axes]` by name: the PCA of all together, about their mean."""
+    x = torch.cat([group.double() for group in groups.values()])
+    points = _upright(principal(x - x.mean(0), axes))
+    ends = np.cumsum([len(group) for group in groups.values()])[:-1]
+    return dict(zip(groups, np.split(points, ends), strict=True))
+
+
+def _upright(points: np.ndarray) -> np.ndarray:
+    """A sign for each axis that does not hang on the solver: sums about a mean are zero, so the farthest decides."""
+    far = np.take_along_axis(points, np.abs(points).argmax(0)[None], axis=0)[0]
+    return points * np.where(far < 0, -1.0, 1.0)
+
+
+@one_thread()
+def tsne(x: Tensor, seed: int = 0, perplexity: float = 30.0) -> np.ndarray:
+    """Vectors `[n, d]` by t-SNE (van der Maaten and Hinton 2008), `[n, 2]`: neighbours stay neighbours.
+
+    The perplexity is at most (n − 1) / 3, so that few points work too. It starts from the principal axes and, up to
+    1000 points, works without approximation: the same vectors and seed give the same picture.
+    """
+    from sklearn.manifold import TSNE
+
+    n = len(x)
+    if n < 3:
+        raise TooFewPoints(f"t-SNE of {n} points: at least three are needed")
+    points = principal(x.double() - x.double().mean(0), axes=n)  # all distances are kept, in n dimensions
+    start = _upright(points[:, :2]) / max(float(points[:, 0].std()), 1e-300) * 1e-4
+    how: dict[str, Any] = {"perplexity": max(1.0, min(perplexity, (n - 1) / 3)), "init": start.astype(np.float32)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = TSNE(method="exact" if n <= 1000 else "barnes_hut", random_state=seed, **how).fit_transform(points)
+    return np.asarray(found, dtype=np.float64)
+
+
+def clouds(results: Results, what: str, where: str = "*") -> list[Cloud]:
+    """The kept vectors of each run and round, cut down to the layers that `where` chooses (FedFFT Fig. 4)."""
+    return [
+        Cloud(head, [{"client": i} for i in kept.clients], chosen_layers(kept.vectors[what], kept.layout, where))
+        for head, kept in probed(results, what)
+    ]
+
+
+def chosen_layers(x: Tensor, layout: Layout, where: str) -> Tensor:
+    """The part of vectors `[C, P]` that lies in some layers, one behind another: `[C, d]`."""
+    pieces = zip(layout.layers(x).values(), layout.select(where), strict=True)
+    return torch.cat([piece for piece, yes in pieces if yes], dim=-1)
+
+
+def points(groups: Iterable[Cloud], how: str = "pca", seed: int = 0) -> pd.DataFrame:
+    """Clouds in two dimensions, those of one setting, seed and round in the same axes (FedFFT Fig. 4).
+
+    how: "pca" or "tsne". One row per vector: what it is, and where it lies, x and y.
+    """
+    import pandas as pd
+
+    if how not in ("pca", "tsne"):
+        raise ValueError(f"how = {how!r}: must be pca or tsne")
+    rows = []
+    for group in _in_same_axes(groups):
+        x = torch.cat([cloud.vectors.double() for cloud in group])
+        found = shared({"": x})[""] if how == "pca" else tsne(x, seed)
+        each = ({**cloud.about, **row} for cloud in group for row in cloud.rows)
+        rows += [{**what, "x": a, "y": b} for what, (a, b) in zip(each, found, strict=True)]
+    return pd.DataFrame(rows)
+
+
+def spreads(groups: Iterable[Cloud]) -> pd.DataFrame:
+    """The spread of each cloud over all its dimensions, and relative to the vectors' length, as a tidy table.
+
+    Where vectors belong to classes it is the spread of the clients within a class, averaged over classes: that classes
+    lie apart is what a model is for.
+    """
+    import pandas as pd
+
+    rows = []
+    for cloud in groups:
+        for measure, of in (("spread", spread), ("relative spread", relative_spread)):
+            value = float(np.mean([of(x) for x in _classes(cloud)]))
+            rows.append({**cloud.about, "measure": measure, "value": value})
+    return pd.DataFrame(rows)
+
+
+def _classes(cloud: Cloud) -> list[Tensor]:
+    labels = torch.tensor([row.get("class", 0) for row in cloud.rows])
+    return [cloud.vectors[labels == c] for c in labels.unique()]
+
+
+def _in_same_axes(groups: Iterable[Cloud]) -> list[list[Cloud]]:
+    """Clouds that differ in method alone, together."""
+    together: dict[tuple, list[Cloud]] = {}
+    for cloud in groups:
+        common = tuple((k, v) for k, v in cloud.about.items() if k not in ("method", "key"))
+        together.setdefault(common, []).append(cloud)
+    return list(together.values())

@@ -1,0 +1,143 @@
+"""How alike two models see the same samples: linear centred kernel alignment (Kornblith et al. 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from fednb.engines.objective import one_thread
+from fednb.experiment import bar_of
+from fednb.metrics.features import PENULTIMATE, activations, layers_of, refuse_statistics
+from fednb.metrics.sample import Sample, sample_of
+from fednb.metrics.tidy import kept_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fednb.grid import Results
+
+
+def linear(x: Tensor, y: Tensor) -> float:
+    """CKA(X, Y) = ‖Yᵀ X‖² / (‖Xᵀ X‖ ‖Yᵀ Y‖) of centred features `[n, d]` and `[n, e]` of the same n samples.
+
+    It lies between 0 and 1; 1 where Y is X up to a rotation, a scale and a shift; nan where either does not vary.
+    """
+    x, y = (z.flatten(1).double() - z.flatten(1).double().mean(0) for z in (x, y))
+    return float((y.T @ x).square().sum() / ((x.T @ x).norm() * (y.T @ y).norm()))
+
+
+def shape(x: Tensor) -> Tensor:
+    """All that CKA knows of features `[n, ...]`: the centred Gram matrix as a vector `[n²]` of length 1.
+
+    ‖Yᵀ X‖² = ⟨X Xᵀ, Y Yᵀ⟩, so CKA is the inner product of two such vectors; they are small where features are many.
+    """
+    x = x.flatten(1).double()
+    x = x - x.mean(0)
+    gram = (x @ x.T).flatten()
+    return gram / gram.norm()
+
+
+def between(features: Sequence[Tensor]) -> Tensor:
+    """CKA of every model with every other, `[C, C]`, from the features of each."""
+    shapes = torch.stack([shape(x) for x in features])
+    return shapes @ shapes.T
+
+
+def mean_between(matrix: Tensor) -> float:
+    """The mean over pairs of different models: the diagonal, always 1, does not count."""
+    C = len(matrix)
+    return float((matrix.sum() - matrix.diagonal().sum()) / (C * (C - 1)))
+
+
+def layer_by_layer(shapes: Tensor) -> Tensor:
+    """CKA of layer l in one model and layer m in another, averaged over all ordered pairs: `[L, L]` from `[C, L, n²]`.
+
+    Σ over j ≠ k of ⟨u_jl, u_km⟩ is ⟨Σ u_jl, Σ u_km⟩ − Σ ⟨u_jl, u_jm⟩.
+    """
+    C, total = len(shapes), shapes.sum(0)
+    own = torch.einsum("cli,cmi->lm", shapes, shapes)
+    return (total @ total.T - own) / (C * (C - 1))
+
+
+def shapes_of(sample: Sample, models: Tensor, layers: Sequence[str]) -> Tensor:
+    """The shapes `[C, L, n²]` of all layers of client models `[C, P]`, on the CPU."""
+    out = []
+    for w in models:
+        seen = activations(sample.objective, sample.place(w), sample.b, sample.x, layers)
+        out.append(torch.stack([shape(x).cpu() for x in seen.values()]))
+    return torch.stack(out)
+
+
+@one_thread()
+def between_clients(
+    results: Results, layers: str | Sequence[str] = PENULTIMATE, samples: int = 256, seed: int = 0,
+    device: str = "auto", progress: bool = True,
+) -> pd.DataFrame:  # fmt: skip
+    """SpecGradFilter's Figure 7 from probed models: CKA of all pairs of clients on the same test samples.
+
+    layers: module names; the text compares penultimate layers (the default), the caption says layer-wise: "*" takes
+    every layer that `features.layers_of` lists, and the penultimate one. Rows have client, other, layer, value.
+    """
+    rows = []
+    for head, clients, names, shapes in _all_shapes(results, layers, samples, seed, device, progress):
+        for at, layer in enumerate(names):
+            matrix = (shapes[:, at] @ shapes[:, at].T).tolist()
+            rows += [
+                {**head, "measure": "CKA", "layer": layer, "client": j, "other": k, "value": value}
+                for j, line in zip(clients, matrix, strict=True)
+                for k, value in zip(clients, line, strict=True)
+            ]
+    return _frame(rows)
+
+
+@one_thread()
+def between_layers(
+    results: Results, layers: str | Sequence[str] = "*", samples: int = 256, seed: int = 0, device: str = "auto",
+    progress: bool = True,
+) -> pd.DataFrame:  # fmt: skip
+    """CKA of every layer with every other between two clients, averaged over pairs. Rows have layer, other, value."""
+    rows = []
+    for head, _, names, shapes in _all_shapes(results, layers, samples, seed, device, progress):
+        matrix = layer_by_layer(shapes).tolist()
+        rows += [
+            {**head, "measure": "CKA", "layer": layer, "other": other, "value": value}
+            for layer, line in zip(names, matrix, strict=True)
+            for other, value in zip(names, line, strict=True)
+        ]
+    return _frame(rows)
+
+
+def mean_by_layer(table: pd.DataFrame) -> pd.DataFrame:
+    """The mean CKA over pairs of different clients, one row per run, round and layer of a `between_clients` table."""
+    pairs = table[table["client"] != table["other"]]
+    by = [name for name in pairs.columns if name not in ("client", "other", "value")]
+    return pairs.groupby(by, sort=False, dropna=False)["value"].agg(lambda x: x.mean(skipna=False)).reset_index()
+
+
+def _all_shapes(results: Results, layers: str | Sequence[str], samples: int, seed: int, device: str, progress: bool):
+    """For every run and probed round: the first columns, the clients, the layers, and their shapes."""
+    with bar_of(len(results.runs), "CKA", show=progress) as bar:
+        bar.unit = "run"
+        for cell, run in results:
+            sample = sample_of(run, samples, seed, device)
+            refuse_statistics(sample)
+            names = _names(sample, layers)
+            for head, kept in kept_of(cell, run, results.probe, "model"):
+                yield head, kept.clients, names, shapes_of(sample, kept.vectors["model"], names)
+            bar.update()
+
+
+def _names(sample: Sample, layers: str | Sequence[str]) -> list[str]:
+    if layers == "*":
+        *body, head = layers_of(sample.objective)
+        return [*body, PENULTIMATE, head]
+    return [layers] if isinstance(layers, str) else list(layers)
+
+
+def _frame(rows: list[dict]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(rows)

@@ -1,0 +1,101 @@
+"""What it takes to reach an accuracy: rounds, traffic, seconds (FedFFT Tables 4 and 5, SpecGradFilter Table VII)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import isfinite, nan
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from fednb.rounds import cost
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fednb.experiment import Run
+    from fednb.grid import Results
+
+History = Iterable[dict[str, Any]]
+BEST = "'s best"
+
+
+class NoTarget(ValueError):
+    """A target that names a method whose run is not among the results."""
+
+
+def rounds_to(history: Run | pd.DataFrame | History, target: float) -> int | None:
+    """How many rounds until the test accuracy first reaches `target` percent; None if it never does.
+
+    Rounds that were not evaluated do not count, so that a run tested every 10 rounds answers in tens. The line of a
+    personalised run that is tuned after its last round is no round.
+    """
+    reached = (row["round"] for row in _rounds(history) if _is_number(row["accuracy"]) and row["accuracy"] >= target)
+    first = next(reached, None)
+    return None if first is None else int(first) + 1
+
+
+def relative_communication(rounds: int | None, of: int, traffic: float = 1.0) -> float:
+    """What was sent until then, FedAvg's T = `of` rounds being 1: rounds / T times the traffic of a round."""
+    return nan if rounds is None else rounds / of * traffic
+
+
+def seconds_per_round(history: Run | pd.DataFrame | History) -> float:
+    """The median over rounds, without evaluation: first rounds load and compile, and machines have other users."""
+    return median(row["seconds"] for row in _rounds(history))
+
+
+def to_target(results: Results, target: float | str = f"FedAvg{BEST}") -> pd.DataFrame:
+    """What every run needs to reach an accuracy: one row per run and measure, nan if it never gets there.
+
+    target: percent, or "<method>'s best": the best accuracy of that method's run with the same seed in the same setting
+    (with the same tags; it need not have those of a sweep that the others go through). A case of the grid that has a
+    `target` of its own, as SpecGradFilter's Table VII has for each data set, goes before.
+    Measures: rounds; relative_comm, rounds / T times what the method sends each round, counted by `fednb.cost`;
+    relative_passes, rounds / T times the gradients of a local step, the same whatever the device;
+    seconds_per_round, the median; seconds_total, the two multiplied, as the papers do. A time belongs to its device.
+    The papers print T rounds for FedAvg itself; here it needs as many as it took to its best.
+    """
+    import pandas as pd
+
+    rows = []
+    for cell, run in results:
+        aim = _aim(results, cell.tags, run.seed, cell.tags.get("target", target))
+        head = {**cell.tags, "method": cell.label, "seed": run.seed, "key": run.key, "target": aim}
+        where = {"device": run.about["device_name"], "engine": run.about["engine"]}
+        rows += [{**head, **where, "measure": name, "value": value} for name, value in _needs(run, aim).items()]
+    return pd.DataFrame(rows)
+
+
+def _needs(run: Run, target: float) -> dict[str, float]:
+    rounds, seconds, per_round = rounds_to(run, target), seconds_per_round(run), cost(run.method)
+    return {
+        "rounds": nan if rounds is None else rounds,
+        "relative_comm": relative_communication(rounds, run.setting.rounds, per_round.traffic),
+        "relative_passes": relative_communication(rounds, run.setting.rounds, per_round.passes),
+        "seconds_per_round": seconds,
+        "seconds_total": nan if rounds is None else rounds * seconds,
+    }
+
+
+def _aim(results: Results, tags: dict[str, Any], seed: int, target: float | str) -> float:
+    if not isinstance(target, str):
+        return float(target)
+    if not target.endswith(BEST):
+        raise NoTarget(f"target = {target!r}: must be a number of percent, or a method's, such as \"FedAvg's best\"")
+    name = target.removesuffix(BEST)
+    for cell, run in results:
+        known = name.lower() in (cell.label.lower(), run.method.name.lower())
+        if known and run.seed == seed and cell.tags.items() <= tags.items():
+            return nan if run.accuracy_best is None else run.accuracy_best
+    raise NoTarget(f"target = {target!r}: no run of {name} with {tags} and seed {seed}; put it into the grid")
+
+
+def _rounds(history: Run | pd.DataFrame | History) -> list[dict[str, Any]]:
+    rows: Any = getattr(history, "rows", history)
+    if hasattr(rows, "to_dict"):
+        rows = rows.to_dict("records")
+    return [row for row in rows if row.get("tuned") != 1]
+
+
+def _is_number(x: Any) -> bool:
+    return x is not None and isfinite(x)

@@ -1,0 +1,156 @@
+"""How far clients are apart: layer by layer, before and after a filter, and beside a random filter of the same rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fednb.engines.objective import one_thread
+from fednb.filters import Filter, HighPass, Shape
+from fednb.metrics.spectra import TooFewClients
+from fednb.metrics.tidy import probed
+from fednb.streams import stream
+from fednb.vectors import Layout
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fednb.grid import Results
+
+WHOLE = "all layers"  # the name of the whole model in a column of layers
+
+
+@dataclass(frozen=True)
+class Turned(Filter):
+    """The same filter in random axes, x ↦ Qᵀ Φ(Q x): Q flips signs and shuffles, drawn from `seed` and the length.
+
+    Q is orthogonal, so a linear filter keeps its rank and its singular values: an orthogonal projection stays one, onto
+    a subspace drawn at random, and what it removes has nothing to do with frequency. Of any vector, HighPass in random
+    axes removes on average the share that it removes of the dimensions, as a uniformly drawn subspace would.
+    A filter that treats coordinates one by one and without regard to sign, such as ClipToMedian, is left as it is.
+    """
+
+    filter: Filter = field(default_factory=lambda: HighPass(0.05))
+    seed: int = 0
+    flat = False
+
+    @classmethod
+    def of(cls, filter: Filter, seed: int = 0) -> Turned:
+        """The control of a filter, for the same layers."""
+        return cls(filter, seed, where=filter.where)
+
+    @property
+    def whole(self) -> bool:  # type: ignore[override]
+        return self.filter.whole
+
+    @property
+    def short(self) -> str:
+        return f"{self.filter.short} in random axes"
+
+    def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
+        n = x.shape[-1]
+        rng = stream(self.seed, "turned", n)
+        order = torch.from_numpy(rng.permutation(n)).to(x.device)
+        signs = torch.from_numpy(rng.choice([-1.0, 1.0], n)).to(x)
+        return (self.filter((x * signs)[..., order], shape))[..., order.argsort()] * signs
+
+
+def divergence(x: Tensor, layout: Layout, filter: Filter | None = None) -> dict[str, float]:
+    """Δ_l(Φ) = mean over clients of ‖Φ(g_l^k) − Φ(ḡ_l)‖, by layer (SpecGradFilter Eq. 5).
+
+    Without a filter Φ is the identity. For an orthogonal projection Δ_l(Φ) ≤ Δ_l always, so a fall by itself shows
+    nothing: `Turned` is what to compare with.
+    """
+    _several(x)
+    both = torch.cat([x.double(), x.double().mean(0, keepdim=True)])
+    if filter is not None:
+        both = layout.map(filter, both)
+    return {name: float((z[:-1] - z[-1]).norm(dim=-1).mean()) for name, z in layout.layers(both).items()}
+
+
+def distances(x: Tensor, layout: Layout, centre: Tensor | None = None) -> dict[str, Tensor]:
+    """How far each client is from the centre, `[C]` by layer, and in all layers together.
+
+    x: client models with the global model as centre; or moves, which start at the global model and need none.
+    """
+    away = x.double() if centre is None else x.double() - centre.double()
+    return {name: z.norm(dim=-1) for name, z in _with_whole(away, layout).items()}
+
+
+def agreement(x: Tensor) -> float:
+    """The mean cosine between two clients' vectors `[C, P]`, over all pairs; 1 if all point one way.
+
+    Pairs with a vector of length zero count as 0. With u_k = x_k / ‖x_k‖ the sum over j ≠ k of ⟨u_j, u_k⟩ is
+    ‖Σ u_k‖² − Σ ‖u_k‖².
+    """
+    _several(x)
+    u = F.normalize(x.double(), dim=-1, eps=1e-300)
+    return float((u.sum(0).square().sum() - u.square().sum()) / (len(u) * (len(u) - 1)))
+
+
+def agreements(x: Tensor, layout: Layout) -> dict[str, float]:
+    """The mean cosine between clients by layer, and of all layers together."""
+    return {name: agreement(z) for name, z in _with_whole(x, layout).items()}
+
+
+def divergence_by_layer(
+    results: Results, filter: Filter | None = None, what: str = "gradient", draws: int = 5
+) -> pd.DataFrame:
+    """SpecGradFilter's Figure 2 from probed runs, with a control: divergence before, after, and in random axes.
+
+    filter: HighPass(0.05), the paper's (§V-A), if none is given. Rows of measure "random", the same filter in random
+    axes (`Turned`), come once per draw.
+    """
+    chosen = HighPass(0.05) if filter is None else filter
+    kinds: list[tuple[str, int, Filter | None]] = [("before", 0, None), ("after", 0, chosen)]
+    kinds += [("random", draw, Turned.of(chosen, seed=draw)) for draw in range(draws)]
+
+    def rows(x: Tensor, layout: Layout) -> list[dict[str, Any]]:
+        return [
+            {"measure": measure, "draw": draw, "layer": layer, "value": value}
+            for measure, draw, each in kinds
+            for layer, value in divergence(x, layout, each).items()
+        ]
+
+    return _tidy(results, what, rows)
+
+
+def drift_by_layer(results: Results) -> pd.DataFrame:
+    """Client drift from probed moves: the mean distance of client models from the global one that they received."""
+
+    def rows(x: Tensor, layout: Layout) -> list[dict[str, Any]]:
+        return [
+            {"measure": "drift", "layer": layer, "value": float(z.mean())} for layer, z in distances(x, layout).items()
+        ]
+
+    return _tidy(results, "move", rows)
+
+
+def agreement_by_layer(results: Results, what: str = "gradient") -> pd.DataFrame:
+    """The mean cosine between clients from probed runs, by layer and for the whole model."""
+
+    def rows(x: Tensor, layout: Layout) -> list[dict[str, Any]]:
+        return [{"measure": "cosine", "layer": name, "value": value} for name, value in agreements(x, layout).items()]
+
+    return _tidy(results, what, rows)
+
+
+@one_thread()
+def _tidy(results: Results, what: str, rows: Any) -> pd.DataFrame:
+    import pandas as pd
+
+    found = [{**head, **row} for head, kept in probed(results, what) for row in rows(kept.vectors[what], kept.layout)]
+    return pd.DataFrame(found)
+
+
+def _with_whole(x: Tensor, layout: Layout) -> dict[str, Tensor]:
+    return {**layout.layers(x), WHOLE: x}
+
+
+def _several(x: Tensor) -> None:
+    if x.ndim != 2 or len(x) < 2:
+        raise TooFewClients(f"vectors of shape {tuple(x.shape)}: at least two clients are needed, [C, P]")

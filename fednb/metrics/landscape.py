@@ -1,0 +1,139 @@
+"""The loss around a model: along random directions or given ones, on a line or a plane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from fednb.engines.objective import one_thread
+from fednb.experiment import bar_of
+from fednb.metrics.hessian import Eigen
+from fednb.metrics.sample import Loss, Sample, sample_of
+from fednb.metrics.tidy import about
+from fednb.streams import stream
+from fednb.vectors import Layout
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fednb.grid import Results
+
+Tick = Callable[[], object]
+
+
+def filter_normalised(d: Tensor, w: Tensor, layout: Layout) -> Tensor:
+    """A direction `[P]` whose filters have the norms of the model's own (Li et al. 2018, §4): d_ij ‖w_ij‖ / ‖d_ij‖.
+
+    A filter is what makes one output: a slice of a weight along its first axis. Biases and norm parameters, tensors
+    with a single axis, are set to zero, as in the code that is commonly used for such pictures (`ignore='biasbn'`).
+    """
+    pieces = {}
+    for name, piece in layout.tensors(d).items():
+        weight = layout.tensors(w)[name]
+        if weight.ndim < 2:
+            pieces[name] = torch.zeros_like(piece)
+            continue
+        rows, like = piece.flatten(1), weight.flatten(1)
+        pieces[name] = rows * (like.norm(dim=1) / rows.norm(dim=1).clamp_min(1e-10))[:, None]
+    return layout.flat(pieces)
+
+
+def random_direction(w: Tensor, layout: Layout, seed: int = 0) -> Tensor:
+    """A Gaussian direction `[P]`, filter-normalised: the same draw for every model with as many weights."""
+    drawn = torch.from_numpy(stream(seed, "direction").standard_normal(w.numel()))
+    return filter_normalised(drawn.to(w), w, layout)
+
+
+def steps(radius: float = 1.0, points: int = 21) -> Tensor:
+    """Where to look: an odd number of points from −radius to radius, so that the model itself is one of them."""
+    if points < 3 or points % 2 == 0 or not radius > 0:
+        raise ValueError(f"radius = {radius}, points = {points}: a radius above 0 and an odd number of points from 3")
+    half = torch.linspace(0, radius, points // 2 + 1, dtype=torch.float64)
+    return torch.cat([-half.flip(0)[:-1], half])
+
+
+@torch.no_grad()
+def line(loss: Loss, w: Tensor, d: Tensor, a: Tensor, tick: Tick = lambda: None) -> Tensor:
+    """L(w + a d) for every number in a: `[len(a)]`."""
+    out = []
+    for each in a.tolist():
+        out.append(float(loss(w + each * d.to(w))))
+        tick()
+    return torch.tensor(out, dtype=torch.float64)
+
+
+def plane(loss: Loss, w: Tensor, d: Tensor, e: Tensor, a: Tensor, b: Tensor, tick: Tick = lambda: None) -> Tensor:
+    """L(w + a d + b e) for all pairs: `[len(a), len(b)]`."""
+    return torch.stack([line(loss, w + each * d.to(w), e, b, tick) for each in a.tolist()])
+
+
+@one_thread()
+def lines(
+    results: Results, directions: dict[str, Eigen] | None = None, radius: float = 1.0, points: int = 21,
+    samples: int = 500, seed: int = 0, device: str = "auto", progress: bool = True,
+) -> pd.DataFrame:  # fmt: skip
+    """The loss of every run's last global model along one direction, as a tidy table with the column a.
+
+    directions: eigenpairs by run key, of which the first is taken (see `hessian.of_runs`); random and filter-normalised
+    if none are given, from the same draw for all runs. Eigenvectors have length 1, so `radius` is a distance then.
+    """
+    a = steps(radius, points)
+
+    def look(sample: Sample, w: Tensor, ds: Sequence[Tensor], tick: Tick) -> list[dict[str, Any]]:
+        seen = line(sample, w, ds[0], a, tick)
+        return [{"a": x, "value": value} for x, value in zip(a.tolist(), seen.tolist(), strict=True)]
+
+    return _tidy(results, look, directions, len(a), samples, seed, device, progress)
+
+
+@one_thread()
+def surfaces(
+    results: Results, directions: dict[str, Eigen] | None = None, radius: float = 1.0, points: int = 21,
+    samples: int = 500, seed: int = 0, device: str = "auto", progress: bool = True,
+) -> pd.DataFrame:  # fmt: skip
+    """The same on a plane, with the columns a and b (FedFFT Fig. 7 and 8: along the top two eigenvectors).
+
+    Two random directions are not made orthogonal: among many weights they nearly are.
+    """
+    a = steps(radius, points)
+
+    def look(sample: Sample, w: Tensor, ds: Sequence[Tensor], tick: Tick) -> list[dict[str, Any]]:
+        seen = plane(sample, w, ds[0], ds[1], a, a, tick).tolist()
+        return [
+            {"a": x, "b": y, "value": value}
+            for x, row in zip(a.tolist(), seen, strict=True)
+            for y, value in zip(a.tolist(), row, strict=True)
+        ]
+
+    return _tidy(results, look, directions, len(a) ** 2, samples, seed, device, progress)
+
+
+def rise(table: pd.DataFrame) -> pd.DataFrame:
+    """How much the loss rises from the model itself: each run's values less its value in the centre."""
+    axes = [name for name in ("a", "b") if name in table]
+    centre = table[(table[axes] == 0).all(axis=1)].set_index("key")["value"]
+    return table.assign(measure="rise", value=table["value"] - table["key"].map(centre))
+
+
+def _tidy(
+    results: Results, look: Callable[..., list[dict[str, Any]]], directions: dict[str, Eigen] | None, each: int,
+    samples: int, seed: int, device: str, progress: bool,
+) -> pd.DataFrame:  # fmt: skip
+    import pandas as pd
+
+    rows = []
+    with bar_of(each * len(results.runs), "landscape", show=progress) as bar:
+        bar.unit = "point"
+        for cell, run in results:
+            sample = sample_of(run, samples, seed, device)
+            w, layout = sample.place(run.w), sample.objective.layout
+            if directions is None:
+                ds = [random_direction(w, layout, seed=2 * seed + i) for i in range(2)]
+            else:
+                ds = [v.to(w) for v in directions[run.key].vectors]
+            head = {**about(cell, run, len(run.rows) - 1), "measure": "loss"}
+            rows += [{**head, **row} for row in look(sample, w, ds, bar.update)]
+    return pd.DataFrame(rows)

@@ -1,0 +1,50 @@
+"""What tables about runs have in common: which run a row is about, and the vectors that a probe kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from fednb.experiment import Run
+    from fednb.grid import Cell, Results
+    from fednb.probes import Kept, Probe
+
+
+class NotKept(ValueError):
+    """A table about vectors that the grid's probe did not keep."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cloud:
+    """Vectors `[n, d]` of one run in one round, and what each of them is: {"client": 3}, or that and {"class": 7}."""
+
+    about: dict[str, Any]
+    rows: list[dict[str, Any]]
+    vectors: Tensor
+
+
+def about(cell: Cell, run: Run, round: int) -> dict[str, Any]:
+    """The first columns of every table: the grid's tags, then method (by the paper's name for it), seed, round, key."""
+    return {**cell.tags, "method": cell.label, "seed": run.seed, "round": round, "key": run.key}
+
+
+def kept_of(cell: Cell, run: Run, probe: Probe, what: str) -> Iterator[tuple[dict[str, Any], Kept]]:
+    """A run's probed rounds that had at least two participants: a single one has nobody to differ from."""
+    for kept in run.all_probed(probe):
+        if what not in kept.vectors:
+            raise NotKept(
+                f"the probe of run {run.key} kept {', '.join(kept.vectors)}, not {what!r}; "
+                f"add it to `what` of the grid's probe"
+            )
+        if len(kept.clients) > 1:
+            yield about(cell, run, kept.round), kept
+
+
+def probed(results: Results, what: str) -> Iterator[tuple[dict[str, Any], Kept]]:
+    """The same for all runs of a grid."""
+    for cell, run in results:
+        yield from kept_of(cell, run, results.probe, what)

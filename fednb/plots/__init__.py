@@ -1,0 +1,24 @@
+"""One function per kind of figure, all in one style: labelled, colour-blind safe, readable at a glance."""
+
+from fednb.plots.clients import clients_by_class, sizes
+from fednb.plots.geometry import along_layers, contours, embedding, profiles, scatter, similarity, surfaces
+from fednb.plots.scores import bars, compare, curves, sweep
+from fednb.plots.spectra import bands, layers
+
+__all__ = [
+    "along_layers",
+    "bands",
+    "bars",
+    "clients_by_class",
+    "compare",
+    "contours",
+    "curves",
+    "embedding",
+    "layers",
+    "profiles",
+    "scatter",
+    "similarity",
+    "sizes",
+    "surfaces",
+    "sweep",
+]

@@ -1,0 +1,133 @@
+"""The loss around a point: exact on quadratics, and directions scaled filter by filter."""
+
+import pytest
+import torch
+from small_grid import small_results
+
+from fednb.metrics import hessian, landscape
+from fednb.metrics.landscape import filter_normalised, line, plane, random_direction, steps
+from fednb.models import build
+from fednb.vectors import Layout
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDNB_STORE", str(tmp_path_factory.mktemp("store")))
+        yield small_results()
+
+
+def noise(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+A = noise(6, 6) @ noise(6, 6).T
+CENTRE = noise(6, seed=1)
+
+
+def bowl(w):
+    """½ (w − c)ᵀ A (w − c) + 3"""
+    return 0.5 * (w - CENTRE) @ A @ (w - CENTRE) + 3
+
+
+def test_a_line_through_a_quadratic_is_a_parabola():
+    """At the bottom L(c + a d) = 3 + ½ a² dᵀ A d."""
+    d, a = noise(6, seed=2), steps(2.0, 9)
+    assert torch.allclose(line(bowl, CENTRE, d, a), 3 + 0.5 * a**2 * (d @ A @ d), rtol=1e-12)
+
+
+def test_a_plane_through_a_quadratic_is_the_quadratic():
+    """½ (a² dᵀAd + 2ab dᵀAe + b² eᵀAe) + 3, first direction down, second across; away from the bottom too."""
+    d, e, a, b = noise(6, seed=2), noise(6, seed=3), steps(1.0, 5), steps(0.5, 3)
+    x, y = torch.meshgrid(a, b, indexing="ij")
+    wanted = 3 + 0.5 * (x**2 * (d @ A @ d) + 2 * x * y * (d @ A @ e) + y**2 * (e @ A @ e))
+    assert torch.allclose(plane(bowl, CENTRE, d, e, a, b), wanted, rtol=1e-12)
+    tilted = plane(bowl, CENTRE + d, d, e, a, b)
+    assert tilted[4, 1].item() == pytest.approx(bowl(CENTRE + 2 * d).item())
+    assert tilted[2, 2].item() == pytest.approx(bowl(CENTRE + d + 0.5 * e).item())
+
+
+def test_the_model_itself_is_in_the_middle():
+    """Odd, symmetric, and exactly zero: no rounding of −1 + 10 · 0.1."""
+    for points in (3, 21, 51):
+        a = steps(0.7, points)
+        assert len(a) == points and a[points // 2] == 0 and torch.equal(a, -a.flip(0)) and a[-1] == 0.7
+
+
+@pytest.mark.parametrize("bad", [dict(points=20), dict(points=1), dict(radius=0.0), dict(radius=-1.0)])
+def test_bad_steps_are_refused(bad):
+    with pytest.raises(ValueError, match="a radius above 0 and an odd number of points"):
+        steps(**bad)
+
+
+def test_every_filter_has_the_norm_of_its_weights():
+    """Output by output; tensors with one axis (biases, norm scales and shifts) do not move."""
+    layout = Layout.of_parameters(model := build("resnet20-gn", 10, (3, 8, 8)))
+    w = layout.flat(dict(model.named_parameters())).double()
+    d, weights = layout.tensors(random_direction(w, layout)), layout.tensors(w)
+    for name, piece in d.items():
+        if piece.ndim == 1:
+            assert not piece.any(), name
+        else:
+            assert torch.allclose(piece.flatten(1).norm(dim=1), weights[name].flatten(1).norm(dim=1)), name
+    assert {x.ndim for x in d.values()} == {1, 2, 4}
+
+
+def test_normalisation_turns_no_filter():
+    """By hand: filters (3, 4) and (0, 2) of a direction, weights of norm 10 and 1: (6, 8) and (0, 1). The bias goes."""
+    layout = Layout(("fc.weight", "fc.bias"), ((2, 2), (2,)))
+    d = torch.tensor([3.0, 4.0, 0.0, 2.0, 5.0, 5.0])
+    w = torch.tensor([10.0, 0.0, 0.6, 0.8, 1.0, 1.0])
+    assert filter_normalised(d, w, layout).tolist() == pytest.approx([6, 8, 0, 1, 0, 0])
+
+
+def test_a_dead_filter_stays_dead():
+    """No weights, no step; and a direction of zero is no division by zero."""
+    layout = Layout(("fc.weight",), ((2, 2),))
+    zero, one = torch.zeros(4), torch.tensor([1.0, 0.0, 0.0, 0.0])
+    assert not filter_normalised(torch.ones(4), zero, layout).any()
+    assert filter_normalised(one, torch.ones(4), layout).tolist() == pytest.approx([2**0.5, 0, 0, 0])
+
+
+def test_directions_are_a_function_of_the_seed():
+    layout = Layout(("fc.weight",), ((4, 50),))
+    w = noise(200)
+    a, again, b = (random_direction(w, layout, seed) for seed in (0, 0, 1))
+    assert torch.equal(a, again) and torch.cosine_similarity(a, b, dim=0).abs() < 0.3
+
+
+def test_the_centre_of_every_picture_is_the_models_own_loss(results):
+    """On the whole test set: the last line of the run's history."""
+    how = dict(points=3, samples=10_000, device="cpu", progress=False)
+    lines, surfaces = landscape.lines(results, **how), landscape.surfaces(results, **how)
+    assert len(lines) == 2 * 3 and len(surfaces) == 2 * 9 and set(lines["measure"]) == {"loss"}
+    last = {run.key: run.rows[-1]["test_loss"] for run in results.runs}
+    for table in (lines[lines["a"] == 0], surfaces[(surfaces["a"] == 0) & (surfaces["b"] == 0)]):
+        assert dict(zip(table["key"], table["value"], strict=True)) == pytest.approx(last)
+    middle = surfaces[surfaces["b"] == 0]
+    assert middle["value"].tolist() == pytest.approx(lines["value"].tolist())  # the first direction is the same
+    assert lines["value"].nunique() == 6
+    diagonal = surfaces[(surfaces["a"] == 1) & (surfaces["b"] == -1)][
+        "value"
+    ]  # the same twice would be the centre again
+    assert not set(diagonal.round(9)) & {round(loss, 9) for loss in last.values()}
+
+
+def test_along_an_eigenvector_the_curvature_is_the_eigenvalue(results):
+    """(L(h) − 2 L(0) + L(−h)) / h² → λ: two ways to the same number, between two kinks of the ReLUs."""
+    how = dict(samples=100, device="cpu", progress=False)
+    found = hessian.of_runs(results, tolerance=1e-5, **how)
+    table = landscape.surfaces(results, found, radius=1e-6, points=3, **how)
+    for run in results.runs:
+        mine = table[table["key"] == run.key].pivot(index="a", columns="b", values="value").to_numpy()
+        rises = [mine[0, 1] - 2 * mine[1, 1] + mine[2, 1], mine[1, 0] - 2 * mine[1, 1] + mine[1, 2]]
+        assert [r / 1e-12 for r in rises] == pytest.approx(found[run.key].values.tolist(), rel=1e-2)
+
+
+def test_rise_is_measured_from_each_runs_own_centre(results):
+    table = landscape.surfaces(results, points=3, samples=50, device="cpu", progress=False)
+    risen = landscape.rise(table)
+    assert set(risen["measure"]) == {"rise"} and set(table["measure"]) == {"loss"}
+    assert risen[(risen["a"] == 0) & (risen["b"] == 0)]["value"].tolist() == [0, 0]
+    difference = (table["value"] - risen["value"]).groupby(table["key"]).agg(["min", "max"])
+    assert (difference["max"] - difference["min"] < 1e-12).all() and difference["max"].nunique() == 2
