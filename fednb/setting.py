@@ -51,7 +51,7 @@ class Setting:
     data: str = field(default="digits", metadata={"help": "data set, see `fednb ls data`"})
     partition: Partition = field(
         default_factory=lambda: Dirichlet(alpha=0.6),
-        metadata={"help": "how samples go to clients, such as 'dirichlet(alpha=0.1)', 'iid', 'pathological(2)'"},
+        metadata={"help": "how samples go to clients, such as 'dirichlet(alpha=0.1)', 'iid', 'natural'"},
     )
     model: str = field(default="cnn-small", metadata={"help": "model, see `fednb ls models`"})
     clients: int = _whole(10, "number of clients")

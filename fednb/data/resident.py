@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fednb.data.dataset import TENSORS, Dataset
 from fednb.data.plan import augment, batches, changes, step_count
-from fednb.data.sources import Dataset
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,7 @@ class Resident:
     def of(
         cls, data: Dataset, parts: list[np.ndarray], dtype: torch.dtype, augmented: bool, device: torch.device | str
     ) -> Resident:
-        data = replace(data, **{name: getattr(data, name).to(device) for name in ("x", "y", "x_test", "y_test")})
+        data = replace(data, **{name: getattr(data, name).to(device) for name in TENSORS})
         lists = [torch.as_tensor(p, dtype=torch.int64, device=device) for p in parts]
         return cls(data, lists, dtype, augmented and (data.flip or data.pad > 0))
 
@@ -41,7 +41,9 @@ class Resident:
         return self.data.x[index], self.data.y[index]
 
     def inputs(self, x: Tensor) -> Tensor:
-        """Raw samples as the model's inputs: scaled to [0, 1], then normalised per channel."""
+        """Raw samples as the model's inputs: pixels scaled to [0, 1] and normalised per channel; tokens as they are."""
+        if self.data.vocabulary:
+            return x.long()
         mean, std = (x.new_tensor(v, dtype=self.dtype).view(-1, 1, 1) for v in (self.data.mean, self.data.std))
         return (x.to(self.dtype) / self.data.scale - mean) / std
 

@@ -1,130 +1,58 @@
 """The data sets by name: found on disk or downloaded, checked, and held once as tensors."""
 
 import difflib
-import os
-import socket
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
-from http.client import HTTPException
 from pathlib import Path
 
-import numpy as np
-import torch
-from torch import Tensor
+from fednb.data import made
+from fednb.data.dataset import Damaged, DataNotFound, Dataset, Source, UnknownData, check, remark
+from fednb.data.files import root
+from fednb.data.pictures import Blood, Digits, TinyImageNet, Torchvision
+from fednb.data.text import LENGTH, UNKNOWN, VOCABULARY, WINDOW, Roles, Topics
+from fednb.data.writers import Writers
 
-from fednb.streams import stream
-
-TIMEOUT = 15.0  # seconds a download may stay silent before it counts as failed
-
-
-class UnknownData(ValueError):
-    """A name that no data set has."""
-
-
-class DataNotFound(FileNotFoundError):
-    """The files of a data set are absent or damaged, and could not be fetched."""
-
-
-@dataclass(frozen=True, eq=False)
-class Dataset:
-    """Images and labels of one data set, with what training needs to know about them.
-
-    x, x_test: uint8 [n, c, h, w]; y, y_test: int64 [n]. `x / scale` lies in [0, 1]; `mean` and `std`, one number per
-    channel, apply after that. `pad` is the zero-padding of the random crop (0: no crop), `flip` the mirror image.
-    """
-
-    name: str
-    x: Tensor
-    y: Tensor
-    x_test: Tensor
-    y_test: Tensor
-    classes: int
-    scale: float
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    pad: int = 0
-    flip: bool = False
-
-    @property
-    def input(self) -> tuple[int, int, int]:
-        """(channels, height, width) of one image."""
-        return tuple(self.x.shape[1:])
-
-
-@dataclass(frozen=True)
-class Source:
-    """One line of the catalogue: what a data set is, which files hold it, how FL-Simulator or its kin prepare it."""
-
-    name: str
-    classes: int
-    shape: tuple[int, int, int]
-    train: int
-    test: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    scale: float = 255.0
-    pad: int = 0
-    flip: bool = False
-    reader: str = ""  # the class of torchvision.datasets; empty: scikit-learn ships the data
-    folder: str = ""
-    files: tuple[str, ...] = ()
-
+__all__ = ["DataNotFound", "Dataset", "Source", "UnknownData", "available", "find", "load", "names", "root", "table"]
 
 IDX = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 CIFAR10_FILES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "batches.meta")
+HALF = ((0.5,), (0.5,))
+HALVES = ((0.5,) * 3, (0.5,) * 3)
 
-SOURCES = {
-    source.name: source
-    for source in (
-        # mean and standard deviation of all pixels of our training split, after division by 16; no paper uses this set
-        Source("digits", 10, (1, 8, 8), 1438, 359, mean=(0.3054,), std=(0.3760,), scale=16.0),
-        # FedFSA's released code: 0.5 / 0.5, no augmentation (its appendix claims one)
-        Source(
-            "fashion-mnist",
-            10,
-            (1, 28, 28),
-            60000,
-            10000,
-            mean=(0.5,),
-            std=(0.5,),
-            reader="FashionMNIST",
-            folder="FashionMNIST/raw",
-            files=IDX,
-        ),
-        # FL-Simulator, and FedLESAM, FedWMSAM, FedDyn and FedFSA with it: crop from padding 4, mirror
-        Source(
-            "cifar10",
-            10,
-            (3, 32, 32),
-            50000,
-            10000,
-            mean=(0.491, 0.482, 0.447),
-            std=(0.247, 0.243, 0.262),
-            pad=4,
-            flip=True,
-            reader="CIFAR10",
-            folder="cifar-10-batches-py",
-            files=CIFAR10_FILES,
-        ),
-        Source(
-            "cifar100",
-            100,
-            (3, 32, 32),
-            50000,
-            10000,
-            mean=(0.5071, 0.4867, 0.4408),
-            std=(0.2675, 0.2565, 0.2761),
-            pad=4,
-            flip=True,
-            reader="CIFAR100",
-            folder="cifar-100-python",
-            files=("train", "test", "meta"),
-        ),
-    )
-}
+CATALOGUE = (
+    # mean and standard deviation of all pixels of our training split, after division by 16; no paper uses this set
+    Source("digits", 10, (1, 8, 8), 1438, 359, Digits(), (0.3054,), (0.3760,), scale=16.0),
+    # FedFSA's released code: 0.5 / 0.5, no augmentation (its appendix claims one)
+    Source(
+        "fashion-mnist", 10, (1, 28, 28), 60000, 10000, Torchvision("FashionMNIST", "FashionMNIST/raw", IDX), *HALF
+    ),
+    # FL-Simulator, and FedLESAM, FedWMSAM, FedDyn and FedFSA with it: crop from padding 4, mirror
+    Source(
+        "cifar10", 10, (3, 32, 32), 50000, 10000, Torchvision("CIFAR10", "cifar-10-batches-py", CIFAR10_FILES),
+        (0.491, 0.482, 0.447), (0.247, 0.243, 0.262), pad=4, flip=True,
+    ),
+    Source(
+        "cifar100", 100, (3, 32, 32), 50000, 10000,
+        Torchvision("CIFAR100", "cifar-100-python", ("train", "test", "meta")),
+        (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761), pad=4, flip=True,
+    ),
+    # FedFSA's released code: 0.5 / 0.5, crop from padding 4, mirror
+    Source("tiny-imagenet", 200, (3, 64, 64), 100_000, 10_000, TinyImageNet(), *HALVES, pad=4, flip=True),
+    # the code that FedFFT names scales as (0.5 − x) / 0.5, so that ink is positive: a std of −0.5; nine tenths train
+    Source("femnist", 62, (1, 28, 28), 724_737, 80_526, Writers(), (0.5,), (-0.5,), owners="writer"),
+    # MedMNIST's own examples: 0.5 / 0.5, no augmentation; its 1712 validation images are left out
+    Source("bloodmnist", 8, (3, 28, 28), 11_959, 3_421, Blood(), *HALVES),
+    # 80 letters and one number for any other character; the next character is always one of the 80
+    Source("shakespeare", 80, (UNKNOWN + 1, WINDOW), 3_803_542, 422_616, Roles(), owners="role"),
+    Source("yahoo-answers", 10, (VOCABULARY, LENGTH), 1_400_000, 60_000, Topics()),
+    # Stand-ins. The light one has smaller images, the text ones are shorter, Tiny ImageNet is 16x16 with 10 classes
+    Source("femnist-made", 62, (1, 28, 28), 600, 150, made.Made(made.drawings), (0.5,), (-0.5,), owners="writer"),
+    Source("femnist-light-made", 10, (1, 12, 12), 600, 150, made.Made(made.drawings), (0.5,), (-0.5,), owners="writer"),
+    Source("bloodmnist-made", 8, (3, 28, 28), 400, 120, made.Made(made.pictures), *HALVES),
+    Source("tiny-imagenet-made", 10, (3, 16, 16), 500, 150, made.Made(made.pictures), *HALVES, pad=1, flip=True),
+    Source("shakespeare-made", 80, (UNKNOWN + 1, 12), 1200, 200, made.Made(made.plays), owners="role"),
+    Source("yahoo-answers-made", 10, (162, 20), 600, 200, made.Made(made.questions)),
+)  # fmt: skip
+SOURCES = {source.name: source for source in CATALOGUE}
 
 
 def names() -> list[str]:
@@ -139,33 +67,24 @@ def load(name: str) -> Dataset:
 
 def available(name: str) -> str:
     """Where the data set lies on this machine; '' if it would have to be downloaded."""
-    source = find(name)
-    if not source.reader:
-        return "scikit-learn"
-    return "" if missing(source, root()) else str(root() / source.folder)
+    return find(name).reader.where(root())
 
 
 def table() -> list[dict[str, str | int]]:
-    """One row per data set for `fednb ls data`: name, classes, shape, train, test, where."""
+    """One row per data set for `fednb ls data`: name, classes, shape, train, test, natural, where, note."""
     return [
         {
             "name": s.name,
             "classes": s.classes,
-            "shape": "x".join(map(str, s.shape)),
+            "shape": f"{s.shape[1]} of {s.shape[0]} tokens" if s.text else "x".join(map(str, s.shape)),
             "train": s.train,
             "test": s.test,
-            "where": available(s.name) or "not here",
+            "natural": s.owners,
+            "where": s.reader.where(root()) or "not here",
+            "note": s.reader.note(root()),
         }
         for s in SOURCES.values()
     ]
-
-
-def root() -> Path:
-    """The folder of the data: FEDNB_DATA, or `fednb/data` in the user's cache."""
-    if given := os.environ.get("FEDNB_DATA"):
-        return Path(given).expanduser()
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser() / "fednb" / "data"
 
 
 def plain(name: str) -> str:
@@ -187,101 +106,16 @@ def find(name: str) -> Source:
 @lru_cache(maxsize=8)
 def held(name: str, folder: Path) -> Dataset:
     """Load one data set from one folder, and keep it."""
-    source = SOURCES[name]
-    x, y, x_test, y_test = read(source, folder) if source.reader else digits()
-    return Dataset(
-        name, x, y, x_test, y_test, source.classes, source.scale, source.mean, source.std, source.pad, source.flip
-    )
-
-
-def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """scikit-learn's 1797 handwritten digits (8x8, values 0 to 16), one fifth of every class kept for testing."""
-    from sklearn.datasets import load_digits
-
-    images, labels = load_digits(return_X_y=True)
-    x = torch.from_numpy(images.astype(np.uint8)).view(-1, 1, 8, 8)
-    y = torch.from_numpy(labels.astype(np.int64))
-    train, test = (torch.from_numpy(part) for part in stratified(labels, share=0.2))
-    return x[train], y[train], x[test], y[test]
-
-
-def stratified(labels: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """Indices (rest, share) with `share` of every class in the second part; the same on every machine."""
-    rng, picked = stream(0, "stratified", share), []
-    for each in np.unique(labels):
-        members = rng.permutation(np.flatnonzero(labels == each))
-        picked.append(members[: round(share * len(members))])
-    second = np.sort(np.concatenate(picked))
-    return np.setdiff1d(np.arange(len(labels)), second), second
-
-
-def missing(source: Source, folder: Path) -> list[str]:
-    """The files of a data set that are not in the folder."""
-    return [file for file in source.files if not (folder / source.folder / file).is_file()]
-
-
-def read(source: Source, folder: Path) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Training and test tensors through torchvision's reader and its checks; download first what is not there."""
-    from fednb.compat import torchvision
-
-    reader = getattr(torchvision.datasets, source.reader)
-    if missing(source, folder):
-        download(source, folder, reader)
+    s = SOURCES[name]
     try:
-        return *tensors(reader(folder, train=True), source), *tensors(reader(folder, train=False), source)
-    except (RuntimeError, AssertionError, ValueError, KeyError) as error:  # what a damaged file makes readers raise
-        reason = str(error).split(". ")[0] or type(error).__name__
+        found = s.reader.read(s, folder)
+        check(s, found)
+    except Damaged as error:
         raise DataNotFound(
-            f"the files of {source.name!r} in {folder / source.folder} are damaged: {reason}. "
-            "Delete that folder and run again to download it, or set FEDNB_DATA."
+            f"the files of {name!r} in {s.reader.where(folder)} are damaged: {error}. "
+            "Delete them and run again (what can be downloaded is), or set FEDNB_DATA."
         ) from error
-
-
-def tensors(split, source: Source) -> tuple[Tensor, Tensor]:
-    """Images uint8 [n, c, h, w] and labels int64 [n] of one torchvision data set, of the promised shape."""
-    x, y = torch.as_tensor(split.data), torch.as_tensor(split.targets, dtype=torch.int64)
-    x = x[:, None] if x.ndim == 3 else x.permute(0, 3, 1, 2)
-    if len(x) != len(y) or tuple(x.shape[1:]) != source.shape or not 0 <= int(y.min()) <= int(y.max()) < source.classes:
-        raise ValueError(
-            f"{len(x)} images {tuple(x.shape[1:])} with {len(y)} labels {int(y.min())}..{int(y.max())}, "
-            f"expected as many labels as images, {source.shape}, 0..{source.classes - 1}"
-        )
-    return x.contiguous(), y
-
-
-def download(source: Source, folder: Path, reader: type) -> None:
-    """Fetch a data set into a folder of its own and move the finished files, so a broken download leaves nothing."""
-    if os.environ.get("FEDNB_OFFLINE", "") not in ("", "0"):
-        raise DataNotFound(absent(source, folder, "downloads are off (FEDNB_OFFLINE is set)"))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".download-", dir=folder, ignore_cleanup_errors=True) as part:
-            with silence_limit(TIMEOUT):
-                reader(part, download=True)
-            (folder / source.folder).mkdir(parents=True, exist_ok=True)
-            for file in source.files:
-                os.replace(Path(part) / source.folder / file, folder / source.folder / file)
-    except (OSError, RuntimeError, HTTPException, EOFError) as error:
-        reason = f"the download failed: {str(error).strip() or type(error).__name__}"
-        raise DataNotFound(absent(source, folder, reason)) from error
-
-
-def absent(source: Source, folder: Path, reason: str) -> str:
-    """What was looked for, where, why it was not fetched, and the way out."""
-    lacking = missing(source, folder) or source.files
-    more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-    return (
-        f"{source.name!r} is not here: looked for {lacking[0]}{more} in {folder / source.folder}; {reason}. "
-        f"Set FEDNB_DATA to a folder that holds {source.folder}, or connect (without FEDNB_OFFLINE) and run again."
-    )
-
-
-@contextmanager
-def silence_limit(seconds: float) -> Iterator[None]:
-    """Let network connections opened inside fail after that many silent seconds instead of waiting forever."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(seconds)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)
+    return Dataset(
+        name, found.x, found.y, found.x_test, found.y_test, s.classes, s.scale, s.mean, s.std, s.pad, s.flip,
+        found.vocabulary, found.owner, found.owner_test, remark(s, found),
+    )  # fmt: skip

@@ -8,7 +8,7 @@ import torch
 
 from fednb.engines.loop import Loop
 from fednb.engines.pool import Pool
-from fednb.engines.problem import clients_of, data_of, problem_of
+from fednb.engines.problem import dealt, problem_of
 from fednb.engines.stacked import Stacked
 from fednb.rounds import Method
 from fednb.setting import Setting
@@ -45,8 +45,7 @@ def choose(
     if workers is not None and workers < 1:
         raise BadEngine(f"workers = {workers}: must be at least 1")
     where = device_of("cpu" if name == "pool" and device == "auto" else device)
-    data = data_of(setting)
-    parts = clients_of(setting, seed, data)
+    data, parts = dealt(setting, seed)
     problem = problem_of(setting, seed, where, data, parts)
     if name == "auto":
         name = _automatic(setting, method, where, problem.objective.layout.total, sum(map(len, parts)))

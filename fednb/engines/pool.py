@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fednb.data.sources import Dataset
+from fednb.data.dataset import TENSORS, Dataset
 from fednb.engines.loop import joined, total
 from fednb.engines.problem import Problem
 from fednb.engines.shared import shared
@@ -126,8 +126,9 @@ class Pool:
         self.problem = problem
         self.crew = crew(workers)
         if self.crew.data is not data:  # not by name: another folder may hold another set of that name
-            tensors = {name: getattr(data, name) for name in ("x", "y", "x_test", "y_test")}
-            frame = replace(data, **{name: torch.zeros(0) for name in tensors})
+            tensors = {name: getattr(data, name) for name in TENSORS}
+            nothing = {name: torch.zeros(0) for name in tensors}
+            frame = replace(data, **nothing, owner=None, owner_test=None)  # who holds what is in the parts
             with shared(tensors) as (_, about):
                 self.crew.tell("data", data.name, frame, about)
             self.crew.data = data

@@ -120,7 +120,9 @@ def participants(setting: Setting, seed: int, t: int) -> list[int]:
 @lru_cache(maxsize=2)
 def _pooled(data: Dataset) -> Dataset:
     x, y = torch.cat([data.x, data.x_test]), torch.cat([data.y, data.y_test])
-    return replace(data, name=f"{data.name} pooled", x=x, y=y)
+    both = None if data.owner is None or data.owner_test is None else [data.owner, data.owner_test]
+    owner = None if both is None else torch.cat(both)
+    return replace(data, name=f"{data.name} pooled", x=x, y=y, owner=owner)
 
 
 def data_of(setting: Setting) -> Dataset:
@@ -145,10 +147,20 @@ def clients_of(setting: Setting, seed: int, data: Dataset) -> list[np.ndarray]:
     chosen = np.arange(len(data.y))
     if setting.samples is not None and setting.samples < len(chosen):
         chosen = np.sort(stream(seed, "samples").permutation(len(chosen))[: setting.samples])
-    parts = setting.partition.split(data.y.cpu().numpy()[chosen], setting.clients, seed)
+    owner = None if data.owner is None else data.owner.cpu().numpy()[chosen]
+    parts = setting.partition.split(data.y.cpu().numpy()[chosen], setting.clients, seed, owner)
     if empty := [i for i, p in enumerate(parts) if len(p) == 0]:
         raise PartitionFailed(f"{setting.partition} leaves client {empty[0]} without samples; raise its minimum to 1")
     return [chosen[p] for p in parts]
+
+
+def dealt(
+    setting: Setting, seed: int, data: Dataset | None = None, parts: list[np.ndarray] | None = None
+) -> tuple[Dataset, list[np.ndarray]]:
+    """The data as the clients see it, and each client's samples of it."""
+    data = data_of(setting) if data is None else data
+    parts = clients_of(setting, seed, data) if parts is None else parts
+    return setting.partition.changed(data, parts, seed), parts
 
 
 def class_counts(setting: Setting, seed: int = 0) -> np.ndarray:
@@ -161,9 +173,9 @@ def problem_of(
     setting: Setting, seed: int, device: str | torch.device = "cpu", data: Dataset | None = None,
     parts: list[np.ndarray] | None = None,
 ) -> Problem:  # fmt: skip
-    """The problem that a setting and a seed describe. Data and parts may be handed in where they are known already."""
-    data = data_of(setting) if data is None else data
-    parts = clients_of(setting, seed, data) if parts is None else parts
+    """The problem that a setting and a seed describe. Data and parts that are handed in come from `dealt`."""
+    if data is None or parts is None:
+        data, parts = dealt(setting, seed, data, parts)
     own: list[np.ndarray] = []
     if setting.evaluation == "personal":
         parts, own = own_split(setting, seed, parts)
