@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from fednb.filters import Filter, HighPass
-from fednb.record import Cohort, P, Server
-from fednb.rounds import ABOVE_0, AT_LEAST_0, FIRST_MODEL, Part, part
-from fednb.vectors import unit
+from fednb.record import Cohort, Declared, P, Server
+from fednb.rounds import AT_LEAST_0, FIRST_MODEL, SHARE, Part, part
+from fednb.vectors import TINY, Layout, norm, unit
 
 
 @part
@@ -27,6 +27,30 @@ class Sam(Part):
     def perturb(self, k: Cohort, s: Server, delta: Tensor | None) -> Tensor:
         """δ ← ρ ∇L(w_k) / ‖∇L(w_k)‖"""
         return self.rho * unit(k.grad(k.w))
+
+
+@part
+class QuasiGradient(Part):
+    """A mixture of the gradients here and uphill (FedSpeed, Sun et al. 2023, as printed; its code has `Sam`).
+
+    rho: 0.1; the way up is as long as the gradient makes it. mix: weight of the gradient up there; 1, assumed, is that
+    alone. Stands before filters of the gradient.
+    """
+
+    rho: float = 0.1
+    mix: float = 1.0
+    ascends = True
+    ranges = {"rho": AT_LEAST_0, "mix": SHARE}
+    this_round = {"g_here": P}
+
+    def perturb(self, k: Cohort, s: Server, delta: Tensor | None) -> Tensor:
+        """δ ← ρ ∇L(w_k)"""
+        k.g_here = k.grad(k.w)
+        return self.rho * k.g_here
+
+    def gradient(self, k: Cohort, s: Server, g: Tensor) -> Tensor:
+        """g ← (1 − α) ∇L(w_k) + α g"""
+        return (1 - self.mix) * k.g_here + self.mix * g
 
 
 @part
@@ -53,13 +77,16 @@ class Lesam(Part):
     perturbation is the same for all steps of a round.
     reading: "released" uses the last global update for everyone, w_{t-1} − w_t (the code's flat index repaired).
     first: at a client's first participation there is no w_old: "zero" perturbs nothing, "w0" takes the first model.
+    norm_of: the code divides by the sum of the layers' norms, which is longer than that of the model; "layers" does so.
     """
 
     rho: float = 0.1
     reading: str = "paper"
     first: str = "zero"
+    norm_of: str = "model"
     ascends = True
-    ranges = {"rho": AT_LEAST_0, "first": ("zero or w0", lambda v: v in ("zero", "w0"))}
+    ranges = {"rho": AT_LEAST_0, "first": ("zero or w0", lambda v: v in ("zero", "w0")),
+              "norm_of": ("model or layers", lambda v: v in ("model", "layers"))}  # fmt: skip
     readings = ("paper", "released")
     per_client = {"w_old": P, "seen": 1}
     this_round = {"uphill": P}
@@ -71,13 +98,20 @@ class Lesam(Part):
     def start(self, k: Cohort, s: Server) -> None:
         """δ_k ← ρ unit(w_old − w);  w_old ← w
         released: δ_k ← ρ unit(w_{t−1} − w)
+        layers: δ_k ← ρ (w_old − w) / Σ_l ‖(w_old − w)_l‖;  w_old ← w
+        released layers: δ_k ← ρ (w_{t−1} − w) / Σ_l ‖(w_{t−1} − w)_l‖
         """
         old = s.w_last if self.reading == "released" else k.w_old
         if self.reading == "paper" and self.first == "zero":
             old = torch.where(k.seen > 0, old, k.w0)
-        k.uphill = self.rho * unit(old - k.w0)
+        k.uphill = self.rho * self._unit(k.layout, old - k.w0)
         k.w_old = k.w0  # what this client last received, not what the server last sent
         k.seen = 1.0
+
+    def _unit(self, layout: Layout, x: Tensor) -> Tensor:
+        if self.norm_of == "model":
+            return unit(x)
+        return x / (torch.stack([norm(layer) for layer in layout.layers(x).values()]).sum(0) + TINY)
 
     def perturb(self, k: Cohort, s: Server, delta: Tensor | None) -> Tensor:
         """δ ← δ_k"""
@@ -93,83 +127,41 @@ class SmooDual(Part):
     """A dual per client makes perturbations agree (FedSMOO, Sun et al. 2023, Alg. 1, as FL-Simulator has it).
 
     rho: 0.1 in FL-Simulator. μ_k grows at every local step; s is renormalised to the radius.
+    s_average, s_sign: s is made of the mean over the "participants", with a "plus"; a copy of older code has the mean
+    over "all" clients (kept by the server, who is sent what a μ_k has grown by) and a "minus".
     """
 
     rho: float = 0.1
+    s_average: str = "participants"
+    s_sign: str = "plus"
     ascends = True
-    ranges = {"rho": AT_LEAST_0}
+    ranges = {"rho": AT_LEAST_0, "s_average": ("participants or all", lambda v: v in ("participants", "all")),
+              "s_sign": ("plus or minus", lambda v: v in ("plus", "minus"))}  # fmt: skip
     per_client = {"mu": P}
-    on_server = {"s": P}
+
+    @property
+    def this_round(self) -> Declared:  # type: ignore[override]
+        return {"mu_grown": P} if self.s_average == "all" else {}
+
+    @property
+    def on_server(self) -> Declared:  # type: ignore[override]
+        return {"s": P, "mu_mean": P} if self.s_average == "all" else {"s": P}
 
     def perturb(self, k: Cohort, s: Server, delta: Tensor | None) -> Tensor:
         """δ ← ρ unit(∇L(w_k) − μ_k − s);  μ_k ← μ_k + δ − s"""
         delta = self.rho * unit(k.grad(k.w) - k.mu - s.s)
         k.mu = k.mu + delta - s.s
+        if self.s_average == "all":
+            k.mu_grown = k.mu_grown + delta - s.s
         return delta
 
     def server(self, k: Cohort, s: Server) -> None:
-        """s ← ρ unit(mean μ_k)"""
-        s.s = self.rho * unit(k.mu.mean(0))
-
-
-@part
-class Gloss(Part):
-    """The server looks uphill and clients follow duals (FedGloSS, Caldarola et al. 2025, Alg. 1).
-
-    rho, rho_l: radii of server and clients; beta: 1/λ of the duals; rho0, warmup: both radii rise linearly from rho0
-    over the first `warmup` rounds. CIFAR-10 in the paper: 0.15, 0.15, 10, 0.001, 2000.
-    Parts that set the server's step stand before it: w̃ is made from the step that it finds.
-    reading: "released" divides the server's dual by |S| once more, and its server's radius stands at rho_l + one rise
-    during the warm-up.
-    """
-
-    rho: float = 0.15
-    rho_l: float = 0.15
-    beta: float = 10.0
-    rho0: float = 0.001
-    warmup: int = 0
-    reading: str = "paper"
-    ascends = True
-    ranges = {"rho": AT_LEAST_0, "rho_l": AT_LEAST_0, "beta": ABOVE_0, "rho0": AT_LEAST_0, "warmup": AT_LEAST_0}
-    readings = ("paper", "released")
-    per_client = {"sigma": P}
-    on_server = {"sigma": P, "w_sent": P}
-    bundled = {"w_sent": "w"}  # it goes down in place of w
-
-    def initial(self) -> dict[str, float | str]:
-        return {"w_sent": FIRST_MODEL}
-
-    def ramp(self, t: int, top: float) -> float:
-        """A radius in round t of the warm-up (a warm-up of one round is none)."""
-        warm = self.warmup <= 1 or t >= self.warmup
-        return top if warm else self.rho0 + (top - self.rho0) * t / self.warmup
-
-    def server_radius(self, t: int) -> float:
-        if self.reading == "released" and self.warmup > 1 and 1 <= t <= self.warmup:
-            return self.rho_l + (self.rho - self.rho0) / self.warmup
-        return self.ramp(t, self.rho)
-
-    def start(self, k: Cohort, s: Server) -> None:
-        """w_k ← w̃"""
-        k.w0 = k.w = s.w_sent
-
-    def perturb(self, k: Cohort, s: Server, delta: Tensor | None) -> Tensor:
-        """δ ← ρ_l unit(∇L(w_k))"""
-        return self.ramp(s.t, self.rho_l) * unit(k.grad(k.w))
-
-    def correct(self, k: Cohort, s: Server, v: Tensor) -> Tensor:
-        """v ← v − σ_k + (w_k − w̃)/β"""
-        return v - k.sigma + (k.w - k.w0) / self.beta
-
-    def finish(self, k: Cohort, s: Server) -> None:
-        """σ_k ← σ_k − Δ_k/β"""
-        k.sigma = k.sigma - k.delta / self.beta
-
-    def server(self, k: Cohort, s: Server) -> None:
-        """σ ← σ − Σ Δ_k / (β N);  step ← η_g Σ p_k Δ_k − β σ;  w̃ ← w + step − ρ_t unit(Σ p_k Δ_k)
-        released: σ ← σ − Σ Δ_k / (β N |S|);  step ← η_g Σ p_k Δ_k − β σ;  w̃ ← w + step − ρ_t unit(Σ p_k Δ_k)
+        """s ← ρ unit(mean μ_k)
+        minus: s ← −ρ unit(mean μ_k)
+        all: s ← ρ unit(Σ μ_k / N), over all clients
+        all minus: s ← −ρ unit(Σ μ_k / N), over all clients
         """
-        many = s.N * (len(k.ids) if self.reading == "released" else 1)
-        s.sigma = s.sigma - k.delta.sum(0) / (self.beta * many)
-        s.step = s.lr * s.delta - self.beta * s.sigma
-        s.w_sent = s.w + s.step - self.server_radius(s.t + 1) * unit(s.delta)
+        if self.s_average == "all":
+            s.mu_mean = s.mu_mean + k.mu_grown.sum(0) / s.N
+        mean = s.mu_mean if self.s_average == "all" else k.mu.mean(0)
+        s.s = (self.rho if self.s_sign == "plus" else -self.rho) * unit(mean)

@@ -43,13 +43,18 @@ class Dyn(Part):
     beta: 1/λ of FedDyn; 10 in FL-Simulator. h_k = −∇L_k/λ at the fixed point, −β λ_k in the multipliers of FedFFT-D.
     reading: "printed" has the sign of Alg. 2 line 9 in the FedFFT paper, + λ_k, which drives clients apart.
     prox_in_clip: as for `Prox`.
+    dual: what the server adds to the mean move: "all" the mean of all clients' h; "present" their sum over |S| in
+    place of N (FedFFT, Alg. 2 line 15); "none" nothing (line 14); "sent" what participants add to the model that they
+    send, w_k + h_k, so that no one else counts (FedSpeed as printed).
     """
 
     beta: float = 10.0
     reading: str = "corrected"
     prox_in_clip: bool = False
+    dual: str = "all"
     readings = ("corrected", "printed")
-    ranges = {"beta": ABOVE_0}
+    ranges = {"beta": ABOVE_0,
+              "dual": ("all, present, none or sent", lambda v: v in ("all", "present", "none", "sent"))}  # fmt: skip
     per_client = {"h": P}
     on_server = {"h": P}  # the mean of all clients' h, kept without asking them
 
@@ -71,12 +76,21 @@ class Dyn(Part):
         return v + (dual + anchor) / self.beta
 
     def finish(self, k: Cohort, s: Server) -> None:
-        """h_k ← h_k + Δ_k"""
+        """h_k ← h_k + Δ_k
+        sent: h_k ← h_k + Δ_k;  Δ_k ← Δ_k + h_k
+        """
         k.h = k.h + k.delta
+        if self.dual == "sent":
+            k.delta = k.delta + k.h
 
     def server(self, k: Cohort, s: Server) -> None:
-        """h ← h + Σ Δ_k / N;  step ← Σ p_k Δ_k + h"""
-        s.h = s.h + k.delta.sum(0) / s.N
+        """h ← h + Σ Δ_k / N;  step ← Σ p_k Δ_k + h
+        present: h ← h + Σ Δ_k / |S|;  step ← Σ p_k Δ_k + h
+        none: step ← Σ p_k Δ_k
+        sent: step ← Σ p_k Δ_k
+        """
+        if self.dual in ("all", "present"):
+            s.h = s.h + k.delta.sum(0) / (s.N if self.dual == "all" else len(k.ids))
         s.step = s.delta + s.h  # whatever the server's rate
 
 
@@ -87,19 +101,25 @@ class Scaffold(Part):
     reading: "corrected" divides by each client's own number of steps; "released" by FL-Simulator's
     epochs · n_0 / batch, a real number taken from client 0; "printed" has the signs and the server sum of Alg. 3 in
     the FedFFT paper (+ c_k − c, c + Σ c_k / N), which diverge.
+    strength: λ before the correction; 1 in the paper, 0.1 in FedLESAM's code for FedLESAM-S.
     """
 
     reading: str = "corrected"
+    strength: float = 1.0
     readings = ("corrected", "released", "printed")
+    ranges = {"strength": AT_LEAST_0}
     per_client = {"c_k": P}
     this_round = {"dc_k": P}
     on_server = {"c": P}
 
     def correct(self, k: Cohort, s: Server, v: Tensor) -> Tensor:
-        """v ← v − c_k + c
-        printed: v ← v + c_k − c
+        """v ← v − λ c_k + λ c
+        printed 1.0: v ← v + c_k − c
+        printed: v ← v + λ c_k − λ c
+        1.0: v ← v − c_k + c
         """
-        return v + k.c_k - s.c if self.reading == "printed" else v - k.c_k + s.c
+        own, others = self.strength * k.c_k, self.strength * s.c
+        return v + own - others if self.reading == "printed" else v - own + others
 
     def finish(self, k: Cohort, s: Server) -> None:
         """Δc_k ← −c − Δ_k / (K_k η);  c_k ← c_k + Δc_k
@@ -122,17 +142,21 @@ class ClientMomentum(Part):
 
     alpha: weight of the client's own gradient; 0.1 in FL-Simulator. Weight decay is not scaled by it.
     reading: "released" divides by epochs · n_0 / batch, as for `Scaffold`; "corrected" by each client's own steps.
+    lost_alpha: True leaves the gradient whole, as FedLESAM's copy of MoFedSAM does; its steps are much longer.
     """
 
     alpha: float = 0.1
     reading: str = "corrected"
+    lost_alpha: bool = False
     readings: ClassVar[tuple[str, ...]] = ("corrected", "released")
     ranges = {"alpha": SHARE}
     on_server = {"m": P}
 
     def correct(self, k: Cohort, s: Server, v: Tensor) -> Tensor:
-        """v ← α v + (1 − α) m"""
-        return self.alpha * v + (1 - self.alpha) * s.m
+        """v ← α v + (1 − α) m
+        lost_alpha: v ← v + (1 − α) m
+        """
+        return (1.0 if self.lost_alpha else self.alpha) * v + (1 - self.alpha) * s.m
 
     def server(self, k: Cohort, s: Server) -> None:
         """m ← −Σ p_k Δ_k / (K_k η)
@@ -162,3 +186,21 @@ class FsaMomentum(ClientMomentum):
         rate = k.first_lr / k.lr_decay if self.reading == "released" else k.lr
         moved = (k.p * k.delta / (k.steps * rate)).sum(0)
         s.m = moved if self.reading == "printed" else -moved
+
+
+@part
+class LocalMomentum(Part):
+    """The clients' own SGD has momentum, from rest in every round (FedAWA's code; as PyTorch has it).
+
+    momentum: 0.9 there. It carries along what the parts before it add, and weight decay too, so it stands last.
+    """
+
+    momentum: float = 0.9
+    ranges = {"momentum": ("at least 0 and below 1", lambda v: 0 <= v < 1)}
+    this_round = {"u": P}
+
+    def correct(self, k: Cohort, s: Server, v: Tensor) -> Tensor:
+        """u ← μ u + v + wd w_k;  v ← u − wd w_k   (wd is added behind the clip)"""
+        decay = k.weight_decay * k.w
+        k.u = self.momentum * k.u + v + decay
+        return k.u - decay

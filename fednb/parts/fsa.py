@@ -10,12 +10,14 @@ from fednb.rounds import AT_LEAST_0, Part, part
 from fednb.streams import stream
 from fednb.vectors import Layout, clip, unit
 
-EXCLUDED = ("bn", "downsample", "shortcut", "norm", "bias")  # names that the released code never selects
+NO_WEIGHTS = ("bn", "norm", "bias")  # names that the released code never selects
+SHORTCUTS = ("downsample", "shortcut")  # and neither these, though they have weights
 
 
-def weights_only(layout: Layout) -> list[bool]:
-    """The layers that can be selected: weights of convolutions and linear layers, shortcuts left out."""
-    plain = [not any(word in name.lower() for word in EXCLUDED) for name in layout.names]
+def weights_only(layout: Layout, shortcuts: bool = False) -> list[bool]:
+    """The layers that can be selected: weights of convolutions and linear layers, shortcuts left out or not."""
+    excluded = NO_WEIGHTS if shortcuts else NO_WEIGHTS + SHORTCUTS
+    plain = [not any(word in name.lower() for word in excluded) for name in layout.names]
     return [ok and len(shape) > 1 for ok, shape in zip(plain, layout.shapes, strict=True)]
 
 
@@ -36,6 +38,8 @@ class FlexibleRadius(Part):
     that of the whole gradient. At a client's first participation no layer is larger.
     scheme: "fsa" takes the most sensitive, "reverse" the least, "random" any (drawn from `seed`, round and client).
     reading: sensitivity is the mean squared change of a layer ("paper"), or of the layer scaled to [0, 1] ("released").
+    layer_score: how the squares of a layer become one number, "mean" or "sum"; Eq. 11 does not say.
+    shortcuts: True lets convolutions in shortcuts be selected too; the code leaves them out by name.
     """
 
     rho: float = 0.1
@@ -44,6 +48,8 @@ class FlexibleRadius(Part):
     scheme: str = "fsa"
     reading: str = "paper"
     seed: int = 0
+    layer_score: str = "mean"
+    shortcuts: bool = False
     ascends = True
     readings = ("paper", "released")
     ranges = {
@@ -51,6 +57,7 @@ class FlexibleRadius(Part):
         "rho_larger": AT_LEAST_0,
         "top": ("a whole number of at least 0", lambda v: v == int(v) >= 0),
         "scheme": ("fsa, reverse or random", lambda v: v in ("fsa", "reverse", "random")),
+        "layer_score": ("mean or sum", lambda v: v in ("mean", "sum")),
     }
     per_client = {"large": L}
 
@@ -61,10 +68,12 @@ class FlexibleRadius(Part):
 
     def finish(self, k: Cohort, s: Server) -> None:
         """select the layers with the largest mean (w_k − w)², for this client's next round
+        released sum: select the layers with the largest Σ (scaled(w_k) − scaled(w))², for this client's next round
         released: select the layers with the largest mean (scaled(w_k) − scaled(w))², for this client's next round
+        sum: select the layers with the largest Σ (w_k − w)², for this client's next round
         """
         score = self.sensitivity(k)
-        allowed = torch.tensor(weights_only(k.layout), device=score.device).expand_as(score)
+        allowed = torch.tensor(weights_only(k.layout, self.shortcuts), device=score.device).expand_as(score)
         if self.scheme == "random":
             score = torch.stack([self._drawn(s.t, i, score.shape[-1]) for i in k.ids]).to(score)
         if self.scheme == "reverse":
@@ -77,7 +86,8 @@ class FlexibleRadius(Part):
         """How much each layer changed, `[C, L]`."""
         seen = _scaled if self.reading == "released" else _as_it_is
         pairs = zip(k.layout.layers(k.w).values(), k.layout.layers(k.w0).values(), strict=True)
-        return torch.stack([(seen(after) - seen(before)).square().mean(-1) for after, before in pairs], dim=-1)
+        squares = [(seen(after) - seen(before)).square() for after, before in pairs]
+        return torch.stack([x.mean(-1) if self.layer_score == "mean" else x.sum(-1) for x in squares], dim=-1)
 
     def _drawn(self, t: int, client: int, layers: int) -> Tensor:
         return torch.from_numpy(stream(self.seed, "fsa", t, client).random(layers))

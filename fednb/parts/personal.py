@@ -64,6 +64,8 @@ class LocalAggregation(Part):
     share 80, tensors 2, eta 1, threshold 0.1, window 10: the released code, whose p counts tensors, not layers.
     most: passes of the first phase at the most, 50 (assumed). The weights A are learned on the first `share` percent
     of the round's batches; later rounds make one pass.
+    newcomers: who comes for the first time can "take" the received model as it is; where that is not the first model,
+    the released code has them "mix" it with the first, which is what their own model is.
     """
 
     share: float = 80.0
@@ -72,9 +74,11 @@ class LocalAggregation(Part):
     threshold: float = 0.1
     window: int = 10
     most: int = 50
+    newcomers: str = "take"
     ranges = {"share": ("above 0 and at most 100", lambda v: 0 < v <= 100), "eta": AT_LEAST_0,
               "threshold": AT_LEAST_0, "tensors": ("at least 1", lambda v: v >= 1),
-              "window": ("at least 2", lambda v: v >= 2), "most": ("at least 1", lambda v: v >= 1)}  # fmt: skip
+              "window": ("at least 2", lambda v: v >= 2), "most": ("at least 1", lambda v: v >= 1),
+              "newcomers": ("take or mix", lambda v: v in ("take", "mix"))}  # fmt: skip
     per_client = {"theta": P, "A": P, "rounds_in": 1}
 
     def initial(self) -> dict[str, float | str]:
@@ -84,8 +88,8 @@ class LocalAggregation(Part):
         """w_k ← θ_k + (w − θ_k) A on the top tensors, w below;  A ← clip(A − η_A ∇L(w_k) (w − θ_k), 0, 1)"""
         layers = [i >= len(k.layout) - self.tensors for i in range(len(k.layout))]
         apart = torch.where(over(k.layout, layers, k.w), k.w0 - k.theta, 0.0)
-        met = k.rounds_in > 0
-        passes, losses = torch.where(k.rounds_in == 1, self.most, 1), list[Tensor]()
+        met = k.rounds_in > 0 if self.newcomers == "take" else (k.w0 != k.theta).any(-1, keepdim=True)
+        passes, losses = torch.where(k.rounds_in <= 1, self.most, 1), list[Tensor]()
         going = met
         for turn in range(int(torch.where(met, passes, 0).max())):
             going = going & (turn < passes) & ~self._settled(losses, k.rounds_in)
@@ -93,7 +97,7 @@ class LocalAggregation(Part):
                 break
             losses.append(self._one_pass(k, apart, going))
         k.w = torch.where(met, k.w0 - apart * (1 - k.A), k.w0)
-        k.rounds_in = k.rounds_in + 1
+        k.rounds_in = k.rounds_in.clamp_min(1) + met.to(k.rounds_in)  # 1: has trained; 2 and more: has mixed
 
     def _one_pass(self, k: Cohort, apart: Tensor, going: Tensor) -> Tensor:
         """Learn A over the client's batches once; returns the loss of the last batch."""

@@ -37,6 +37,8 @@ class ScamPilot(Part):
     rho_max 0.05, batches 3, d 256 (512 for ResNet-18) in the paper; alpha_rho 1, kappa 0.5 assumed. h is the mean
     gradient norm at the received model, c the cosine of a pilot step with the last global step, both in d numbers.
     sam: False makes the pilot a plain gradient (the WA variant).
+    pilot: the direction compared with the last step, the "update" −∇L; Alg. 1 allows the "gradient" too, which turns
+    the sign of c around, so that opposed clients would be rewarded.
     """
 
     rho_max: float = 0.05
@@ -46,8 +48,10 @@ class ScamPilot(Part):
     d: int = 256
     seed: int = 0
     sam: bool = True
+    pilot: str = "update"
     ranges = {"rho_max": AT_LEAST_0, "alpha_rho": AT_LEAST_0, "kappa": AT_LEAST_0,
-              "batches": ("at least 1", lambda v: v >= 1), "d": ("at least 1", lambda v: v >= 1)}  # fmt: skip
+              "batches": ("at least 1", lambda v: v >= 1), "d": ("at least 1", lambda v: v >= 1),
+              "pilot": ("update or gradient", lambda v: v in ("update", "gradient"))}  # fmt: skip
     this_round = {"het": 1, "c": 1, "h_adj": 1}  # h is FedDyn's dual
 
     @property
@@ -55,7 +59,9 @@ class ScamPilot(Part):
         return {"u": self.d}
 
     def start(self, k: Cohort, s: Server) -> None:
-        """h ← mean ‖∇L(w)‖ over B batches;  c ← cos(R(−∇L(w + δ_pilot)), u);  h_adj ← h max(0, 1 − κ c)"""
+        """h ← mean ‖∇L(w)‖ over B batches;  c ← cos(R(−∇L(w + δ_pilot)), u);  h_adj ← h max(0, 1 − κ c)
+        gradient: h ← mean ‖∇L(w)‖ over B batches;  c ← cos(R(∇L(w + δ_pilot)), u);  h_adj ← h max(0, 1 − κ c)
+        """
         looks = [k.look(k.w0, step) for step in range(min(self.batches, k.max_steps))]
         there = torch.cat([(count > 0).to(k.het) for _, _, count in looks], dim=-1)
         norms = torch.cat([norm(g) for g, _, _ in looks], dim=-1)
@@ -64,7 +70,7 @@ class ScamPilot(Part):
         if self.sam:
             radius = 0.5 * self.rho_max / (1 + self.alpha_rho * k.het)
             pilot, _, _ = k.look(k.w0 + radius * unit(pilot), 0)
-        k.c = cos(sketch(unit(-pilot), self.d, self.seed), s.u)
+        k.c = cos(sketch(unit(pilot if self.pilot == "gradient" else -pilot), self.d, self.seed), s.u)
         k.h_adj = k.het * (1 - self.kappa * k.c).clamp_min(0)
 
     def server(self, k: Cohort, s: Server) -> None:
@@ -115,6 +121,8 @@ class ScamConflict(Part):
 
     lam, clusters: 0.5, 3, assumed. dampen: "weight" lowers the client's weight and renormalises; "update", the other
     reading of "downweight the update", shortens its move, so that the whole step is shorter.
+    per_conflict: True damps by lam for each conflict that a client loses, not once for all of them.
+    cosine_of: whether two point apart is seen in their "summaries" z, as the clusters are, or in the whole "updates".
     """
 
     lam: float = 0.5
@@ -122,8 +130,11 @@ class ScamConflict(Part):
     dampen: str = "weight"
     d: int = 256
     seed: int = 0
+    per_conflict: bool = False
+    cosine_of: str = "summaries"
     ranges = {"lam": SHARE, "clusters": ("at least 1", lambda v: v >= 1),
-              "dampen": ("weight or update", lambda v: v in ("weight", "update"))}  # fmt: skip
+              "dampen": ("weight or update", lambda v: v in ("weight", "update")),
+              "cosine_of": ("summaries or updates", lambda v: v in ("summaries", "updates"))}  # fmt: skip
 
     @property
     def this_round(self) -> dict[str, int]:  # type: ignore[override]
@@ -134,18 +145,22 @@ class ScamConflict(Part):
         k.z = sketch(unit(k.delta), self.d, self.seed)
 
     def weigh(self, k: Cohort, s: Server, p: Tensor) -> Tensor:
-        """p_k ← λ p_k for the shorter of two updates of one cluster with cos(z_i, z_j) < 0, renormalised
-        update: p_k ← λ p_k for the shorter of two updates of one cluster with cos(z_i, z_j) < 0
+        """p_k ← λ p_k for the shorter of two updates of one cluster that point apart, renormalised
+        per_conflict: p_k ← λ^m p_k, m the updates of its cluster that are longer and point apart from it, renormalised
+        update: p_k ← λ p_k for the shorter of two updates of one cluster that point apart
+        update per_conflict: p_k ← λ^m p_k, m the updates of its cluster that are longer and point apart from it
         """
-        damped = p * torch.where(self.conflicting(k.z, norm(k.delta)), self.lam, 1.0)
+        lost = self.conflicts(k.z, k.delta).to(p)
+        damped = p * (self.lam**lost if self.per_conflict else torch.ones_like(p).masked_fill(lost > 0, self.lam))
         return damped if self.dampen == "update" else damped / damped.sum().clamp_min(torch.finfo(p.dtype).tiny)
 
-    def conflicting(self, z: Tensor, length: Tensor) -> Tensor:
-        """Which clients are the shorter one of a conflicting pair, `[C, 1]`."""
+    def conflicts(self, z: Tensor, move: Tensor) -> Tensor:
+        """In how many conflicting pairs each client has the shorter update, `[C, 1]`."""
         from sklearn.cluster import KMeans
 
         z = unit(z)
         means = KMeans(min(self.clusters, len(z)), n_init=10, random_state=self.seed)
         label = torch.from_numpy(means.fit_predict(z.double().cpu().numpy())).to(z.device)
-        apart = (z @ z.T < 0) & (label[:, None] == label[None, :])
-        return (apart & (length < length.T)).any(-1, keepdim=True)
+        seen, length = z if self.cosine_of == "summaries" else unit(move), norm(move)
+        apart = (seen @ seen.T < 0) & (label[:, None] == label[None, :])
+        return (apart & (length < length.T)).sum(-1, keepdim=True)
