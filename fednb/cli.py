@@ -6,6 +6,7 @@ import argparse
 import ast
 import json
 import os
+import shlex
 import sys
 from dataclasses import fields
 from typing import Any
@@ -15,11 +16,13 @@ from fednb.data import sources
 from fednb.engines import ENGINES
 from fednb.experiment import run
 from fednb.grid import SCALES, NeedsGpu
+from fednb.jobs import jobs_of, run_all
 from fednb.methods import UnknownMethod, method, methods
 from fednb.models import names as model_names
-from fednb.papers import UnknownPaper, papers
+from fednb.paper import UnknownPaper, papers
 from fednb.setting import Setting
 from fednb.store import UnknownRun, find
+from fednb.verify import in_columns, verify
 
 MISUSE = (ValueError, UnknownMethod, UnknownPaper, UnknownRun, NeedsGpu, sources.DataNotFound)  # exit status 2
 
@@ -39,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="fednb", description=__doc__)
-    verbs = top.add_subparsers(required=True, metavar="ls | run | notebook | show")
+    verbs = top.add_subparsers(required=True, metavar="ls | run | notebook | grid | verify | show")
     ls = verbs.add_parser("ls", help="what there is")
     ls.add_argument("what", choices=sorted(LISTS))
     ls.set_defaults(do=do_ls)
@@ -48,8 +51,23 @@ def parser() -> argparse.ArgumentParser:
     book.add_argument("name", help="such as fedfft/01; `fednb ls notebooks` lists all")
     book.add_argument("--scale", default="smoke", help=" | ".join(SCALES))
     book.add_argument("-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
+    book.add_argument("--plain", action="store_true", help="as one Python program, where there is no Jupyter")
     book.add_argument("--keep", action="store_true", help="copy tables, figures and provenance to papers/<id>/results")
     book.set_defaults(do=do_notebook)
+    grids = verbs.add_parser(
+        "grid", help="the runs behind a paper's tables and figures: how far they are, or make them"
+    )
+    grids.add_argument("what", choices=["status", "run"])
+    grids.add_argument("paper", help="its id; `fednb ls papers` lists all")
+    grids.add_argument("names", nargs="+", metavar="GRID", help="such as table3; a file of papers/<id>/grids")
+    _add_scale(grids)
+    grids.add_argument("--jobs", type=int, default=1, help="runs at a time, each in a process of its own")
+    grids.set_defaults(do=do_grid)
+    claims = verbs.add_parser("verify", help="run a paper's grids and judge its claims")
+    claims.add_argument("paper", help="its id; `fednb ls papers` lists all")
+    _add_scale(claims)
+    claims.add_argument("--csv", help="write the whole table, with rules and notebooks, to this file")
+    claims.set_defaults(do=do_verify)
     show = verbs.add_parser("show", help="a run from the store")
     show.add_argument("key", help="its key, or the beginning of it")
     show.set_defaults(do=do_show)
@@ -74,6 +92,16 @@ def _add_run(verb: argparse.ArgumentParser) -> None:
         text = f"{f.metadata['help']}{allowed}; default {getattr(defaults, f.name)}".replace("%", "%%")
         verb.add_argument(*names, dest=f.name, metavar="VALUE", help=text)
     verb.set_defaults(do=do_run)
+
+
+def _add_scale(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--scale", default="smoke", help=" | ".join(SCALES))
+    verb.add_argument("--seeds", type=_seeds, help="such as 0,1,2; default: those of each grid")
+    verb.add_argument("--device", default="auto", help="auto | cpu | cuda")
+
+
+def _seeds(text: str) -> list[int]:
+    return [int(seed) for seed in text.split(",")]
 
 
 def plain(text: str) -> Any:
@@ -128,17 +156,45 @@ def do_notebook(asked: argparse.Namespace) -> int:
         raise ValueError(f"scale = {asked.scale!r}: must be one of {', '.join(SCALES)}")
     name = notebooks.find(asked.name)
     try:
-        folder = notebooks.execute(name, {"scale": asked.scale, **given})
+        execute = notebooks.execute_plainly if asked.plain else notebooks.execute
+        folder = execute(name, {"scale": asked.scale, **given})
     except notebooks.CellFailed as error:
         print(f"fednb: {error}", file=sys.stderr)
         return 1
     for text in sorted(folder.glob("*.txt"), key=os.path.getmtime):
         print(f"\n{text.stem}\n{text.read_text()}", end="")
-    print(f"\nnotebook  {folder / 'executed.ipynb'}")
+    print(f"\nnotebook  {folder if asked.plain else folder / 'executed.ipynb'}")
     for picture in sorted(folder.glob("*.png"), key=os.path.getmtime):
         print(f"figure    {picture}")
     if asked.keep:
-        print(f"kept in   {notebooks.keep_results(name, asked.scale, folder)}")
+        print(f"kept in   {notebooks.keep_results(name, asked.scale, folder, _as_typed(asked, name))}")
+    return 0
+
+
+def _as_typed(asked: argparse.Namespace, name: str) -> str:
+    """The command that makes these results again."""
+    given = "".join(f" -p {key} {shlex.quote(value)}" for key, value in asked.parameters)
+    return f"fednb notebook {name} --scale {asked.scale}{given}{' --plain' if asked.plain else ''} --keep"
+
+
+def do_grid(asked: argparse.Namespace) -> int:
+    if asked.jobs < 1:
+        raise ValueError(f"jobs = {asked.jobs}: must be at least 1")
+    if asked.what == "run":
+        todo = [job for name in asked.names for job in jobs_of(asked.paper, name, asked.scale, asked.seeds)]
+        for job, status in run_all(todo, asked.jobs, asked.device):
+            print(f"{job.grid} {job.cell}: {status}", flush=True)
+    for name in asked.names:
+        print(papers(asked.paper).grid(name, asked.scale, asked.seeds).status().to_string())
+    return 0
+
+
+def do_verify(asked: argparse.Namespace) -> int:
+    found = verify(papers(asked.paper), asked.scale, asked.seeds, asked.device)
+    print(in_columns(found))
+    if asked.csv:
+        found.to_csv(asked.csv)
+        print(f"\nwritten to {asked.csv}")
     return 0
 
 

@@ -305,10 +305,10 @@ def _about(wanted: Run, engine: Engine, device: torch.device) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The checkout's commit, where the package runs from one."""
+    """The checkout's commit; a copy without its history is told by FEDNB_COMMIT."""
     here = Path(__file__).resolve().parent.parent
     if not (here / ".git").exists():
-        return None
+        return os.environ.get("FEDNB_COMMIT")
     done = subprocess.run(
         ["git", "-C", str(here), "rev-parse", "--verify", "--quiet", "HEAD"],
         capture_output=True,

@@ -31,12 +31,19 @@ class NeedsGpu(RuntimeError):
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a grid, and the values that tell it from the others."""
+    """One run of a grid, and the values that tell it from the others.
+
+    label: the name that the paper's table has for the method.
+    """
 
     setting: Setting
     method: Method
     seed: int
     tags: dict[str, Any]
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "label", self.label or self.method.name)
 
 
 @dataclass(frozen=True)
@@ -50,19 +57,18 @@ class Grid:
 
     @classmethod
     def of(cls, name: str, scale: str, described: dict[str, Any], seeds: list[int] | None = None) -> Grid:
-        """From a grid file's table for one scale: setting, vary, methods, seeds, probe."""
-        if unknown := set(described) - {"setting", "vary", "methods", "seeds", "probe"}:
-            raise BadGrid(f"grid {name}, {scale}: unknown entry {sorted(unknown)[0]!r}")
-        if not isinstance(described.get("methods"), list):
-            raise BadGrid(f"grid {name}, {scale}: `methods` must be a list of names")
-        base, vary = Setting().but(**described.get("setting", {})), described.get("vary", {})
-        settings = [base.but(**dict(zip(vary, values, strict=True))) for values in product(*vary.values())]
-        chosen = [method(**m) if isinstance(m, dict) else method(m) for m in described["methods"]]
+        """From a grid file's table for one scale: setting, vary, cases, methods, sweep, seeds, probe.
+
+        vary: settings to try, all with all. cases: tables with a `setting` (and methods or vary) of their own, told
+        apart by their other entries. methods: names, or tables with `name`, parameters, `label` and `setting`. sweep: a
+        parameter and its values, for all methods that have it; the others stand beside it once.
+        """
+        _check(name, scale, described)
+        base = Setting().but(**described.get("setting", {}))
         cells = tuple(
-            Cell(setting, m, seed, _tags(setting, vary, settings))
-            for setting in settings
-            for m in chosen
-            for seed in seeds or described.get("seeds", [0])
+            cell
+            for case in described.get("cases", [{}])
+            for cell in _cells(base, described | case, _own_tags(case), seeds or described.get("seeds", [0]))
         )
         probe = Probe(**described["probe"]) if "probe" in described else None
         return cls(name, scale, cells, probe)
@@ -75,7 +81,7 @@ class Grid:
         import pandas as pd
 
         rows = [
-            {**c.tags, "method": c.method.name, "seed": c.seed, "status": r.status,
+            {**c.tags, "method": c.label, "seed": c.seed, "status": r.status,
              "rounds": f"{len(r.rows)}/{c.setting.rounds}", "key": r.key}
             for c, r in zip(self.cells, self.runs(), strict=True)
         ]  # fmt: skip
@@ -92,7 +98,7 @@ class Grid:
         done = []
         with bar_of(total, self.name) as bar:
             for c in self.cells:
-                bar.set_postfix_str(f"{c.method.name}, {', '.join(f'{k} {v}' for k, v in c.tags.items())}")
+                bar.set_postfix_str(f"{c.label}, {', '.join(f'{k} {v}' for k, v in c.tags.items())}")
                 before = bar.n
                 done.append(
                     run(c.setting, c.method, c.seed, engine=engine, device=device, workers=workers, probe=self.probe,
@@ -103,6 +109,45 @@ class Grid:
 
     def _finished(self) -> bool:
         return all(r.entry.ended for r in self.runs())
+
+
+KNOWN = ("setting", "vary", "cases", "methods", "sweep", "seeds", "probe")
+
+
+def _check(name: str, scale: str, described: dict[str, Any]) -> None:
+    if unknown := set(described) - set(KNOWN):
+        raise BadGrid(f"grid {name}, {scale}: unknown entry {sorted(unknown)[0]!r}; known are {', '.join(KNOWN)}")
+    for case in described.get("cases", [{}]):
+        if not isinstance(case.get("methods", described.get("methods")), list):
+            raise BadGrid(f"grid {name}, {scale}: `methods` must be a list of names")
+
+
+def _own_tags(case: dict[str, Any]) -> dict[str, Any]:
+    return {tag: value for tag, value in case.items() if tag not in KNOWN}
+
+
+def _cells(base: Setting, described: dict[str, Any], tags: dict[str, Any], seeds: list[int]) -> Iterator[Cell]:
+    """The runs of one case: its settings times its methods times the seeds."""
+    base, vary = base.but(**described.get("setting", {})), described.get("vary", {})
+    settings = [base.but(**dict(zip(vary, values, strict=True))) for values in product(*vary.values())]
+    for setting in settings:
+        for label, m, own, swept in _methods(described["methods"], described.get("sweep", {})):
+            found = {**tags, **_tags(setting, vary, settings), **swept}
+            yield from (Cell(setting.but(**own), m, seed, found, label) for seed in seeds)
+
+
+def _methods(
+    listed: list[Any], sweep: dict[str, list[Any]]
+) -> Iterator[tuple[str, Method, dict[str, Any], dict[str, Any]]]:
+    """Each method with its label, its own settings and the values of the sweep that it stands for."""
+    for entry in listed:
+        about = {"name": entry} if isinstance(entry, str) else dict(entry)
+        label, own = about.pop("label", ""), about.pop("setting", {})
+        made = method(**about)
+        names = [name for name in sweep if name in made.parameters() and name not in about]
+        for values in product(*(sweep[name] for name in names)):
+            swept = dict(zip(names, values, strict=True))
+            yield label or made.name, made.but(**swept), own, swept
 
 
 def _tags(setting: Setting, vary: dict[str, Any], settings: list[Setting]) -> dict[str, Any]:
@@ -135,7 +180,10 @@ class Results:
         """One row per run: tags, seed, accuracy in percent, what `Run.summary` has, and what the method costs."""
         import pandas as pd
 
-        rows = [{**c.tags, "seed": c.seed, "accuracy": r.accuracy, **r.summary(), **_costs(c.method)} for c, r in self]
+        rows = [
+            {**c.tags, "seed": c.seed, "accuracy": r.accuracy, **r.summary(), **_costs(c.method), "method": c.label}
+            for c, r in self
+        ]
         return pd.DataFrame(rows)
 
 

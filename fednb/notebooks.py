@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fednb.papers import shelf
+from fednb.paper import shelf
 from fednb.report import page_folder
 
 
@@ -71,16 +71,10 @@ def parameters(name: str) -> dict[str, Any]:
 
 def execute(name: str, given: dict[str, Any]) -> Path:
     """Run a notebook with papermill; returns the folder with the executed copy and what the notebook kept."""
-    known = parameters(name)
-    for wrong in (p for p in given if p not in known):
-        raise BadNotebookParameter(f"{name} has no parameter {wrong!r}; it has: {', '.join(known)}")
+    folder = _fresh_folder(name, given)
     import papermill
     from papermill.exceptions import PapermillExecutionError
 
-    folder = page_folder(name, given.get("scale", known.get("scale", "smoke")))
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in (*folder.glob("*.txt"), *folder.glob("*.csv"), *folder.glob("*.png"), *folder.glob("runs.json")):
-        old.unlink()
     try:
         with _environment(FEDNB_PAGE=str(folder), **_terminal()):
             papermill.execute_notebook(
@@ -98,7 +92,35 @@ def execute(name: str, given: dict[str, Any]) -> Path:
     return folder
 
 
-def keep_results(name: str, scale: str, folder: Path) -> Path:
+def execute_plainly(name: str, given: dict[str, Any]) -> Path:
+    """Run a notebook's cells as one Python program, for a machine without Jupyter; returns the page's folder."""
+    folder = _fresh_folder(name, given)
+    known: dict[str, Any] = {}
+    code = [c for c in cells(name) if c["cell_type"] == "code"]
+    with _environment(FEDNB_PAGE=str(folder), MPLBACKEND="agg"):
+        for count, cell in enumerate(code, 1):
+            try:
+                exec(compile("".join(cell["source"]), f"{name}, cell {count}", "exec"), known)
+            except Exception as error:
+                raise CellFailed(f"{name} stopped in cell {count}: {type(error).__name__}: {error}") from error
+            if "parameters" in cell["metadata"].get("tags", []):
+                known |= given
+    return folder
+
+
+def _fresh_folder(name: str, given: dict[str, Any]) -> Path:
+    """The folder of what a notebook shows at a scale, emptied; parameters that it does not have are refused before."""
+    known = parameters(name)
+    for wrong in (p for p in given if p not in known):
+        raise BadNotebookParameter(f"{name} has no parameter {wrong!r}; it has: {', '.join(known)}")
+    folder = page_folder(name, given.get("scale", known.get("scale", "smoke")))
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in (*folder.glob("*.txt"), *folder.glob("*.csv"), *folder.glob("*.png"), *folder.glob("runs.json")):
+        old.unlink()
+    return folder
+
+
+def keep_results(name: str, scale: str, folder: Path, command: str) -> Path:
     """Copy what a paper's notebook showed (tables, figures, its runs' provenance) to papers/<id>/results."""
     paper, _, rest = name.partition("/")
     if not rest or not (shelf("papers") / paper).is_dir():
@@ -106,7 +128,7 @@ def keep_results(name: str, scale: str, folder: Path) -> Path:
     target = shelf("papers") / paper / "results" / f"{rest}_{scale}"
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
-    (target / "command.txt").write_text(f"fednb notebook {name} --scale {scale} --keep\n")
+    (target / "command.txt").write_text(command + "\n")
     for kind in ("*.csv", "*.png", "runs.json"):
         for file in folder.glob(kind):
             shutil.copy(file, target)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fednb.claims import Claim
 from fednb.grid import SCALES, Grid
-from fednb.report import Claim, Page
+from fednb.report import Page
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,29 +74,79 @@ class Paper:
         known = sorted(p.stem for p in (self.folder / "tables").glob("*.csv"))
         return pd.read_csv(self.folder / "tables" / f"{_pick(f'table of {self.id}', table, known)}.csv")
 
+    def printed(self, table: str) -> pd.DataFrame:
+        """A printed table as our tables are: a column for each thing that varies, then method, measure, value."""
+        told = self.reported(table).rename(columns={"metric": "measure"})
+        rows = [_parsed(str(text)) if text == text else {} for text in told.pop("setting")]
+        varied = told.iloc[:, :0].assign(**{name: [row.get(name) for row in rows] for name in _names(rows)})
+        value = told["value"].astype(str).str.strip()
+        tidy = varied.join(told).assign(value=_numbers(value), seed="printed")
+        return tidy[tidy["value"].notna()].dropna(axis=1, how="all")
+
     def claims(self, section: str | None = None) -> list[Claim]:
-        """The paper's claims as rules, written before the runs."""
+        """The paper's claims as rules, written before the runs, each with the printed table that it is read from."""
         if section is not None:
             _pick(f"section of {self.id}", section, list(self.about["sections"]))
         text = (self.folder / "claims.toml").read_text(encoding="utf-8")
-        made = [Claim.of(self.id, c) for c in tomllib.loads(text)["claim"]]
-        return [c for c in made if section in (None, c.section)]
+        described = [c for c in tomllib.loads(text)["claim"] if section in (None, c["section"])]
+        return [Claim.of(self.id, c, self._table_of(c)) for c in described]
+
+    def _table_of(self, claim: dict[str, Any]) -> pd.DataFrame | None:
+        """The printed table that a claim names, or that has its section's name."""
+        table = claim.get("table", claim["section"])
+        return self.printed(table) if (self.folder / "tables" / f"{table}.csv").exists() else None
 
     def grid(self, name: str, scale: str = "smoke", seeds: list[int] | None = None) -> Grid:
-        """The runs behind a table or figure at one scale."""
+        """The runs behind a table or figure at one scale.
+
+        A grid file's entries outside [smoke], [laptop] and [paper] are for all three. Settings that neither names are
+        the paper's for that scale: [smoke] and [laptop] in paper.toml, and [setting], which is as printed.
+        """
         known = sorted(p.stem for p in (self.folder / "grids").glob("*.toml"))
         path = self.folder / "grids" / f"{_pick(f'grid of {self.id}', name, known)}.toml"
         described = tomllib.loads(path.read_text(encoding="utf-8"))
         if scale not in SCALES:
             raise UnknownPaper(f"no scale {scale!r}; the scales are {', '.join(SCALES)}")
-        return Grid.of(f"{self.id} {name}", scale, described[scale], seeds)
+        for_all = {entry: value for entry, value in described.items() if entry not in SCALES}
+        own = described.get(scale, {})
+        base = self.about.get("setting" if scale == "paper" else scale, {})
+        setting = base | for_all.get("setting", {}) | own.get("setting", {})
+        return Grid.of(f"{self.id} {name}", scale, for_all | own | {"setting": setting}, seeds)
 
-    def page(self, section: str, scale: str = "smoke", seeds: list[int] | None = None) -> Page:
-        """All that the notebook of one section works with."""
-        about = self.about["sections"][_pick(f"section of {self.id}", section, list(self.about["sections"]))]
-        return Page(about["notebook"], scale, self.grid(section, scale, seeds), tuple(self.claims(section)))
+    def page(self, *sections: str, scale: str = "smoke", seeds: list[int] | None = None) -> Page:
+        """All that the notebook of some sections works with."""
+        about = {name: self._section(name) for name in sections}
+        (notebook,) = {section["notebook"] for section in about.values()}
+        grids = {name: self.grid(name, scale, seeds) for name, section in about.items() if section.get("grid", True)}
+        claims = tuple(claim for name in sections for claim in self.claims(name))
+        evidence = {name: self.evidence(name) for name in sections}
+        return Page(notebook, scale, grids, claims, self.folder / "results", evidence)
+
+    def evidence(self, section: str) -> dict[str, dict[str, Any]]:
+        """What a section's claims are judged on, by name (see `fednb.evidence`), with its options: accuracy, mostly."""
+        return self._section(section).get("evidence", {"accuracy": {}})
+
+    def _section(self, name: str) -> dict[str, Any]:
+        return self.about["sections"][_pick(f"section of {self.id}", name, list(self.about["sections"]))]
 
     @property
     def readings(self) -> str:
         """The reading log: printed, released, what we run, measured effect."""
         return (self.folder / "reading.md").read_text(encoding="utf-8")
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """The `name=number` pairs of a printed setting; the text itself where there is none."""
+    pairs = re.findall(r"(\w+)=([-+.\de]+)", text)
+    return {name: float(number) for name, number in pairs} or {"setting": text}
+
+
+def _names(rows: list[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def _numbers(texts: pd.Series) -> pd.Series:
+    """Numbers, and nothing where the paper has words."""
+    import pandas as pd
+
+    return pd.to_numeric(texts, errors="coerce")

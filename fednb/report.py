@@ -1,149 +1,119 @@
-"""Claims and verdicts, and a page: the folder where a notebook's figure, table and verdict are kept."""
+"""A page: what one notebook works with and shows, with its provenance; and ours beside the paper's numbers."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
+from fednb.claims import NOT_A_SETTING, Claim
+from fednb.evidence import EVIDENCE, UnknownEvidence
 from fednb.experiment import Run
-from fednb.grid import Grid
+from fednb.grid import Grid, NeedsGpu, Results
 from fednb.store import atomically, home
 
 if TYPE_CHECKING:
     import pandas as pd
 
-RULE = "holds: true in every setting and seed; does not hold: false in some setting for every seed; else not decided"
+Abouts = dict[str, dict[str, Any]]  # what is known of each run, by key
+
+
+class NotKept(RuntimeError):
+    """A page asks for results that were not kept."""
 
 
 @dataclass(frozen=True)
-class Claim:
-    """One sentence of a paper as a rule that a table can fail."""
+class Kept:
+    """Results of an earlier execution, kept with the paper: tables and provenance, no runs."""
 
-    paper: str
-    id: str
-    section: str
-    says: str
-    kind: str
-    measure: str
-    tolerance: float = 0.0
-
-    @classmethod
-    def of(cls, paper: str, described: dict[str, Any]) -> Claim:
-        claim = cls(paper, **described)
-        if claim.kind not in KINDS:
-            raise ValueError(f"claim {claim.id}: kind = {claim.kind!r}, must be one of {', '.join(KINDS)}")
-        return claim
+    folder: Path
+    grid: Grid
 
     @property
-    def rule(self) -> str:
-        """What is tested, in words, with the tolerance."""
-        return (KINDS[self.kind].__doc__ or "").format(tolerance=self.tolerance)
+    def runs(self) -> Abouts:
+        return json.loads((self.folder / "runs.json").read_text())
 
-    def judge(self, curves: pd.DataFrame) -> dict[str, tuple[bool, str]]:
-        """For one seed: setting -> (true or false, the numbers). `curves` has settings down and bands across."""
-        return KINDS[self.kind](curves, self.tolerance)
+    def table(self, file: str) -> pd.DataFrame:
+        import pandas as pd
 
-
-def _lowest_band_largest(curves: pd.DataFrame, tolerance: float) -> dict[str, tuple[bool, str]]:
-    """the first band is at least (1 + {tolerance}) times every other band"""
-    rest = curves.iloc[:, 1:].max(axis=1, skipna=False)
-    return {
-        str(i): (bool(low >= (1 + tolerance) * high), f"{low / high:.2f}x the next largest")
-        for i, low, high in zip(curves.index, curves.iloc[:, 0], rest, strict=True)
-    }
-
-
-def _falls_with_band(curves: pd.DataFrame, tolerance: float) -> dict[str, tuple[bool, str]]:
-    """the rank correlation of value and band is at most -{tolerance}"""
-    ranks = curves.rank(axis=1).where(curves.notna().all(axis=1), axis=0)
-    bands = ranks.columns.to_series().rank().to_numpy()
-    return {str(i): (bool((r := _correlation(row.to_numpy(), bands)) <= -tolerance), f"rank correlation {r:+.2f}")
-            for i, row in ranks.iterrows()}  # fmt: skip
-
-
-def _low_band_grows_with_skew(curves: pd.DataFrame, tolerance: float) -> dict[str, tuple[bool, str]]:
-    """from the largest alpha to the smallest the first band grows, and (1 + {tolerance}) times as much as the last"""
-    skewed, even = curves.loc[curves.index.min()], curves.loc[curves.index.max()]
-    growth = skewed / even
-    low, high = growth.iloc[0], growth.iloc[-1]
-    said = f"first band x{low:.2f}, last band x{high:.2f}"
-    return {f"{curves.index.max()} to {curves.index.min()}": (bool(low >= (1 + tolerance) * high and low > 1), said)}
-
-
-KINDS: dict[str, Callable[[Any, float], dict[str, tuple[bool, str]]]] = {
-    "lowest_band_largest": _lowest_band_largest,
-    "falls_with_band": _falls_with_band,
-    "low_band_grows_with_skew": _low_band_grows_with_skew,
-}
-
-
-def _correlation(x: Any, y: Any) -> float:
-    import numpy as np
-
-    return float(np.corrcoef(x, y)[0, 1])
-
-
-def verdict(table: pd.DataFrame, claims: tuple[Claim, ...], scale: str, by: str = "alpha") -> pd.DataFrame:
-    """One row per claim: the rule, what was seen, and the outcome. At smoke scale it only says that it ran.
-
-    `table` is tidy: the column `by` that names the setting, seed, measure, band, value; rounds are averaged. A number
-    that is missing or not finite counts against the claim.
-    """
-    import pandas as pd
-
-    rows = [_row(table, claim, scale, by) for claim in claims]
-    return pd.DataFrame(rows).set_index("claim")
-
-
-def _row(table: pd.DataFrame, claim: Claim, scale: str, by: str) -> dict[str, Any]:
-    mine = table[table["measure"] == claim.measure]
-    if mine.empty:
-        raise ValueError(
-            f"claim {claim.id} is about {claim.measure!r}; the table has {', '.join(set(table['measure']))}"
-        )
-    means = mine.groupby(["seed", by, "band"])["value"].mean(skipna=False).unstack("band")
-    seeds = {seed: claim.judge(part.droplevel("seed")) for seed, part in means.groupby(level="seed")}
-    settings = list(dict.fromkeys(setting for judged in seeds.values() for setting in judged))
-    seeds = {seed: {s: judged.get(s, (False, "missing")) for s in settings} for seed, judged in seeds.items()}
-    votes = {setting: [judged[setting][0] for judged in seeds.values()] for setting in settings}
-    outcome = "not decided"
-    if all(all(v) for v in votes.values()):
-        outcome = "holds"
-    elif any(not any(v) for v in votes.values()):
-        outcome = "does not hold"
-    seen = "; ".join(f"{s}: {', '.join(j[s][1] for j in seeds.values())}" for s in settings)
-    if scale == "smoke":
-        outcome = f"it ran (smoke scale decides nothing; by the rule: {outcome})"
-    row = {"claim": claim.id, "says": claim.says, "rule": f"{claim.rule} ({RULE})", "seen": seen, "n": len(seeds)}
-    return row | {"verdict": outcome}
+        if not (self.folder / file).exists():
+            raise NotKept(f"{file} was not kept in {self.folder.name}; run the notebook on a machine with a GPU")
+        return pd.read_csv(self.folder / file, index_col=0)
 
 
 @dataclass(frozen=True)
 class Page:
-    """What one notebook works with: its name, scale, grid and claims, and the folder of what it shows."""
+    """What one notebook works with: its name, scale, grids and claims, and the folder of what it shows."""
 
     notebook: str
     scale: str
-    grid: Grid | None = None
+    grids: dict[str, Grid] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
+    results: Path | None = None  # papers/<id>/results, where executions are kept
+    evidence: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)  # by section: what, with its options
 
     @property
     def folder(self) -> Path:
         return Path(os.environ.get("FEDNB_PAGE") or page_folder(self.notebook, self.scale))
 
-    def keep(self, name: str, thing: Any, runs: Iterable[Run] = ()) -> Any:
+    @property
+    def grid(self) -> Grid:
+        """The first grid; most pages have one."""
+        return next(iter(self.grids.values()))
+
+    def status(self) -> pd.DataFrame:
+        """One row per run of all grids: what it is, and how far it has come."""
+        import pandas as pd
+
+        return pd.concat({name: grid.status() for name, grid in self.grids.items()}, names=["grid", "run"])
+
+    def run(self, name: str = "", device: str = "auto") -> Results | Kept:
+        """Run what is missing of a grid. At paper scale without a GPU: the results that were kept, if any."""
+        grid = self.grids[name] if name else self.grid
+        try:
+            return grid.run(device=device)
+        except NeedsGpu as error:
+            kept = self.kept_folder
+            if kept is None or not (kept / "runs.json").exists():
+                raise
+            print(f"{error}\nShown instead: results/{kept.name}, {provenance(Kept(kept, grid))}")
+            return Kept(kept, grid)
+
+    @property
+    def kept_folder(self) -> Path | None:
+        """Where an execution of this page at this scale is kept with the paper."""
+        return self.results and self.results / f"{self.notebook.partition('/')[2]}_{self.scale}"
+
+    def measure(self, what: str, results: Results | Kept | str, **how: Any) -> pd.DataFrame:
+        """A tidy table from the runs (see `fednb.evidence`), kept as CSV; or the one that was kept.
+
+        results: what `page.run` gave, or the name of a section that needs no runs. how: options that paper.toml does
+        not give.
+        """
+        if what not in EVIDENCE:
+            raise UnknownEvidence(f"no evidence {what!r}; there is {', '.join(EVIDENCE)}")
+        grid = results if isinstance(results, str) else results.grid.name.split()[-1]
+        file = f"{grid}_{what}"
+        if isinstance(results, Kept):
+            table = results.table(f"{file}.csv")
+        else:
+            how = self.evidence.get(grid, {}).get(what, {}) | how
+            table = EVIDENCE[what](self.scale if isinstance(results, str) else results, **how).assign(grid=grid)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        atomically(self.folder / f"{file}.csv", table.to_csv())
+        self._note(() if isinstance(results, str) else results)
+        return table
+
+    def keep(self, name: str, thing: Any, shown: Results | Kept | Iterable[Run] = ()) -> Any:
         """Save a figure (PNG, with a caption that names notebook, scale and runs) or a table (CSV); give it back."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        runs = list(runs)
-        if runs:
-            self._note(runs)
+        self._note(shown)
         if hasattr(thing, "savefig"):
-            said = f"notebooks/{self.notebook}.ipynb, scale {self.scale}. {provenance(runs)}"
+            said = f"notebooks/{self.notebook}.ipynb, scale {self.scale}. {provenance(shown)}"
             thing.supxlabel(fill(said, int(20 * thing.get_figwidth())), fontsize=6, color="0.35", x=0.01, ha="left")
             thing.savefig(self.folder / f"{name}.png", dpi=150)
         else:
@@ -151,33 +121,76 @@ class Page:
             atomically(self.folder / f"{name}.txt", as_text(thing))
         return thing
 
-    def _note(self, runs: list[Run]) -> None:
+    def _note(self, shown: Results | Kept | Iterable[Run]) -> None:
         """Write down which runs the page shows: runs.json, by key, with setting, seed, device and versions."""
-        path = self.folder / "runs.json"
-        seen = json.loads(path.read_text()) if path.exists() else {}
-        atomically(path, json.dumps(seen | {r.key: r.about for r in runs}, indent=1, ensure_ascii=False) + "\n")
+        if seen := abouts(shown):
+            path = self.folder / "runs.json"
+            before = json.loads(path.read_text()) if path.exists() else {}
+            atomically(path, json.dumps(before | seen, indent=1, ensure_ascii=False) + "\n")
+
+
+def abouts(shown: Results | Kept | Iterable[Run]) -> Abouts:
+    """What is known of the runs that are shown."""
+    if isinstance(shown, Kept):
+        return shown.runs
+    runs = shown.runs if isinstance(shown, Results) else shown
+    return {r.key: r.about for r in runs}
+
+
+def provenance(shown: Results | Kept | Iterable[Run]) -> str:
+    """For captions: how many seeds, on what device, and which runs."""
+    seen = abouts(shown)
+    if not seen:
+        return ""
+    n = len({about["seed"] for about in seen.values()})
+    where = ", ".join(dict.fromkeys(about["device_name"] for about in seen.values()))
+    keys = [key[:8] for key in seen]
+    more = f" and {len(keys) - 6} more" if len(keys) > 6 else ""
+    return f"n = {n} seed{'s' * (n != 1)}, {where}, runs {', '.join(keys[:6])}{more}"
+
+
+def compare(scores: pd.DataFrame, printed: pd.DataFrame, measure: str = "accuracy") -> pd.DataFrame:
+    """Ours beside the paper's: one row per printed number or run setting, in the paper's order.
+
+    scores: tidy, from `page.measure`; printed: `paper.printed(table)`. Columns: paper, ours (mean over seeds), std, n,
+    difference (ours − paper). A number of the paper that this scale does not run has no ours, and the other way round.
+    """
+    ours, theirs = (t[t["measure"] == measure] for t in (scores, printed))
+    keys = [c for c in theirs if c in ours and c not in NOT_A_SETTING and theirs[c].notna().any()] + ["method"]
+    seen = ours.groupby(keys, sort=False, dropna=False)["value"].agg(ours="mean", std="std", n="count")
+    paper = theirs.drop_duplicates(keys).set_index(keys)[["value"]].rename(columns={"value": "paper"})
+    both = paper.join(seen, how="outer", sort=False)
+    order = [*paper.index, *(i for i in seen.index if i not in paper.index)]
+    both = both.loc[~both.index.duplicated()].reindex(order)
+    return both.assign(difference=both["ours"] - both["paper"])[["paper", "ours", "std", "n", "difference"]]
+
+
+def gains(scores: pd.DataFrame, over: dict[str, str], measure: str = "accuracy") -> pd.DataFrame:
+    """What methods gain over others in the same setting with the same seed, in points: {"FedFFT": "FedSAM"}.
+
+    A base that was run once beside a sweep counts for all values of it. Works on printed tables as well.
+    """
+    import pandas as pd
+
+    mine = scores[scores["measure"] == measure].drop(columns=["key", "std", "note"], errors="ignore")
+    same = [c for c in mine if c == "seed" or c not in NOT_A_SETTING]
+    parts = []
+    for left, right in over.items():
+        base = mine[mine["method"] == right]
+        keys = [c for c in same if base[c].notna().any()]
+        both = mine[mine["method"] == left].merge(base[[*keys, "value"]], on=keys, suffixes=("", "_base"))
+        parts.append(both.assign(value=both["value"] - both["value_base"], measure="gain").drop(columns="value_base"))
+    return pd.concat(parts, ignore_index=True)
 
 
 def as_text(table: pd.DataFrame) -> str:
     """A table for the terminal; one with long texts as a list."""
-    grid = table.to_string(float_format="{:.3g}".format)
+    grid = table.to_string(float_format="{:.4g}".format)
     if max(map(len, grid.splitlines())) <= 160:
         return grid + "\n"
     rows = table.reset_index().to_dict("records")
     blocks = ("\n".join(fill(f"{k}: {v}", 110, subsequent_indent="    ") for k, v in row.items()) for row in rows)
     return "\n\n".join(blocks) + "\n"
-
-
-def provenance(runs: Iterable[Run]) -> str:
-    """For captions: how many seeds, on what device, and which runs."""
-    runs = list(runs)
-    if not runs:
-        return ""
-    n = len({r.seed for r in runs})
-    where = ", ".join(dict.fromkeys(r.about["device_name"] for r in runs))
-    keys = list(dict.fromkeys(r.key[:8] for r in runs))
-    more = f" and {len(keys) - 6} more" if len(keys) > 6 else ""
-    return f"n = {n} seed{'s' * (n != 1)}, {where}, runs {', '.join(keys[:6])}{more}"
 
 
 def page_folder(notebook: str, scale: str) -> Path:

@@ -88,3 +88,43 @@ def test_unknown_parameters_are_refused_before_anything_runs(tmp_path, monkeypat
     with pytest.raises(notebooks.BadNotebookParameter, match="no parameter 'scal'; it has: scale, seed"):
         notebooks.execute("00_start_here", {"scal": "smoke"})
     assert list(tmp_path.iterdir()) == []
+
+
+def made(*sources, tags=()):
+    return [{"cell_type": "code", "source": [source], "metadata": {"tags": list(tags)}} for source in sources]
+
+
+CELLS = [
+    *made('scale = "smoke"\nx = 1\ndevice = "auto"', tags=["parameters"]),
+    *made("import fednb as fn\nimport pandas as pd"),
+    *made('fn.page("made/01_x", scale).keep("tab", pd.DataFrame({"x": [x]}))'),
+]
+
+
+def test_a_notebook_runs_as_a_plain_program(tmp_path, monkeypatch):
+    """Where there is no Jupyter: given parameters replace the defaults, what it keeps goes to its page."""
+    monkeypatch.setenv("FEDNB_STORE", str(tmp_path))
+    monkeypatch.setattr(notebooks, "cells", lambda name: CELLS)
+    folder = notebooks.execute_plainly("made/01_x", {"x": 5})
+    assert (folder / "tab.csv").read_text().split() == [",x", "0,5"]
+    monkeypatch.setattr(notebooks, "cells", lambda name: [*CELLS, *made("1 / 0")])
+    with pytest.raises(notebooks.CellFailed, match=r"made/01_x stopped in cell 4: ZeroDivisionError"):
+        notebooks.execute_plainly("made/01_x", {})
+
+
+def test_results_are_kept_with_their_command(tmp_path, monkeypatch):
+    """Tables, figures and provenance, and what to type for them; an older copy is replaced as a whole."""
+    monkeypatch.setattr(notebooks, "shelf", lambda name: tmp_path / name)
+    page = tmp_path / "page"
+    for folder in (page, tmp_path / "papers" / "made"):
+        folder.mkdir(parents=True)
+    for file in ("tab.csv", "runs.json", "fig.png", "executed.ipynb"):
+        (page / file).write_text(file)
+    old = tmp_path / "papers/made/results/01_x_laptop/old.csv"
+    old.parent.mkdir(parents=True)
+    old.write_text("")
+    kept = notebooks.keep_results("made/01_x", "laptop", page, "fednb notebook made/01_x --scale laptop --keep")
+    assert sorted(p.name for p in kept.iterdir()) == ["command.txt", "fig.png", "runs.json", "tab.csv"]
+    assert (kept / "command.txt").read_text() == "fednb notebook made/01_x --scale laptop --keep\n"
+    with pytest.raises(notebooks.UnknownNotebook, match="belongs to no paper"):
+        notebooks.keep_results("00_start_here", "laptop", page, "")

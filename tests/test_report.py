@@ -1,6 +1,7 @@
-"""Verdicts by hand-made numbers, the folder of a page, and grids before anything is trained."""
+"""The folder of a page, what it shows without a GPU, ours beside the paper's, and grids before anything is trained."""
 
-from math import nan
+import json
+from math import isnan, nan
 from types import SimpleNamespace
 
 import pandas as pd
@@ -8,12 +9,11 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+from fednb.evidence import UnknownEvidence
 from fednb.grid import BadGrid, Grid, NeedsGpu, Results
 from fednb.methods import UnknownMethod
-from fednb.report import KINDS, Claim, Page, as_text, page_folder, provenance, verdict
+from fednb.report import Kept, NotKept, Page, as_text, compare, gains, page_folder, provenance
 from fednb.setting import BadSetting
-
-FALLING, RISING = [4, 3, 2, 1], [1, 2, 3, 4]
 
 
 @pytest.fixture(autouse=True)
@@ -21,102 +21,6 @@ def store(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDNB_STORE", str(tmp_path))
     monkeypatch.delenv("FEDNB_PAGE", raising=False)
     return tmp_path
-
-
-def claim(kind, tolerance=0.0, measure="variance"):
-    described = dict(id="c", section="fig1", says="so", kind=kind, measure=measure, tolerance=tolerance)
-    return Claim.of("made", described)
-
-
-def tidy(seen, measure="variance", t=0):
-    """Rows from {(alpha, seed): [values of the bands]}."""
-    return pd.DataFrame(
-        {"alpha": alpha, "seed": seed, "round": t, "measure": measure, "band": band, "value": value}
-        for (alpha, seed), values in seen.items()
-        for band, value in enumerate(values, 1)
-    )
-
-
-def outcome(seen, made, scale="laptop"):
-    return verdict(tidy(seen), (made,), scale).loc["c", "verdict"]
-
-
-@pytest.mark.parametrize(
-    "kind, tolerance, curve, true, said",
-    [
-        ("lowest_band_largest", 0.0, [4, 3, 2, 1], True, "1.33x"),
-        ("lowest_band_largest", 0.0, [3, 1, 3, 2], True, "1.00x"),  # at least, not above
-        ("lowest_band_largest", 0.0, [3, 1, 3.1, 2], False, "0.97x"),
-        ("lowest_band_largest", 0.5, [3, 1, 2, 1], True, "1.50x"),
-        ("lowest_band_largest", 0.5, [2.9, 1, 2, 1], False, "1.45x"),
-        ("falls_with_band", 0.7, [9, 5, 2, 1], True, "-1.00"),
-        ("falls_with_band", 0.7, [4, 3, 1, 2], True, "-0.80"),  # 1 − 6 (9 + 1 + 4 + 4) / (4 · 15)
-        ("falls_with_band", 0.9, [4, 3, 1, 2], False, "-0.80"),
-        ("falls_with_band", 0.7, [1, 2, 3, 9], False, "+1.00"),
-    ],
-)
-def test_claims_about_one_curve(kind, tolerance, curve, true, said):
-    """Compared with the largest of the other bands; Spearman's rank correlation 1 − 6 Σd² / (n (n² − 1))."""
-    judged = claim(kind, tolerance).judge(pd.DataFrame([curve], index=[0.1], columns=[1, 2, 3, 4]))
-    assert judged["0.1"][0] is true and said in judged["0.1"][1]
-
-
-@pytest.mark.parametrize(
-    "skewed, true",
-    [([3, 2], True), ([2.4, 2], True), ([2.3, 2], False), ([2, 2], False), ([0.9, 0.5], False)],
-)
-def test_claims_about_growing_skew(skewed, true):
-    """Alpha 0.6 has (1, 1): the first band must grow, and 1.2 times as much as the last: 2.4 against 2, not 2.3."""
-    curves = pd.DataFrame([skewed, [1, 1]], index=[0.1, 0.6], columns=[1, 2])
-    ((where, (found, said)),) = claim("low_band_grows_with_skew", 0.2).judge(curves).items()
-    assert found is true and where == "0.6 to 0.1" and said.startswith(f"first band x{skewed[0]:.2f}")
-
-
-def test_every_kind_says_its_rule_with_the_tolerance():
-    for kind in KINDS:
-        rule = claim(kind, 0.25).rule
-        assert "0.25" in rule and "{" not in rule
-
-
-def test_an_unknown_kind_is_refused():
-    with pytest.raises(ValueError, match=r"claim c: kind = 'highest', must be one of lowest_band_largest, "):
-        claim("highest")
-
-
-@pytest.mark.parametrize(
-    "seen, wanted",
-    [
-        ({(0.1, 0): FALLING, (0.1, 1): FALLING, (0.6, 0): FALLING, (0.6, 1): FALLING}, "holds"),
-        ({(0.1, 0): FALLING, (0.1, 1): FALLING, (0.6, 0): RISING, (0.6, 1): RISING}, "does not hold"),
-        ({(0.1, 0): FALLING, (0.1, 1): FALLING, (0.6, 0): FALLING, (0.6, 1): RISING}, "not decided"),
-        ({(0.1, 0): FALLING, (0.1, 1): RISING, (0.6, 0): RISING, (0.6, 1): FALLING}, "not decided"),
-        ({(0.1, 0): RISING, (0.1, 1): RISING, (0.6, 0): FALLING, (0.6, 1): RISING}, "does not hold"),
-        ({(0.1, 0): RISING}, "does not hold"),
-    ],
-)
-def test_three_outcomes(seen, wanted):
-    """True for all settings and seeds; false in one setting for every seed; seeds that disagree decide nothing."""
-    for kind in ("falls_with_band", "lowest_band_largest"):
-        assert outcome(seen, claim(kind, 0.1)) == wanted
-
-
-def test_smoke_scale_decides_nothing():
-    for curve, rule in ((FALLING, "holds"), (RISING, "does not hold")):
-        said = outcome({(0.1, 0): curve}, claim("falls_with_band", 0.7), scale="smoke")
-        assert said == f"it ran (smoke scale decides nothing; by the rule: {rule})"
-
-
-def test_rounds_are_averaged_and_other_measures_left_aside():
-    """Round 0 has (5, 1), round 1 (1, 2): the mean (3, 1.5) falls, as 2 to 1; Std rises and is not asked."""
-    parts = [tidy({(0.1, 0): [5, 1]}), tidy({(0.1, 0): [1, 2]}, t=1), tidy({(0.1, 0): [1, 9]}, measure="Std")]
-    rows = verdict(pd.concat(parts), (claim("lowest_band_largest"),), "laptop").loc["c"]
-    assert (rows["verdict"], rows["n"], rows["seen"]) == ("holds", 1, "0.1: 2.00x the next largest")
-
-
-@pytest.mark.parametrize("broken", [[nan] * 4, [4, nan, 2, 1]])
-def test_numbers_that_are_not_there_cannot_make_a_claim_hold(broken):
-    """A run that overflowed at alpha 0.1 has not shown that the claim is true "for every alpha"."""
-    assert outcome({(0.6, 0): FALLING, (0.1, 0): broken}, claim("lowest_band_largest")) != "holds"
 
 
 def test_a_page_keeps_figures_and_tables_in_its_folder(store):
@@ -138,7 +42,8 @@ def test_a_page_goes_where_the_one_who_executes_it_says(tmp_path, monkeypatch):
 
 def test_captions_name_seeds_device_and_runs():
     """Eight runs of two seeds: six keys by their first eight letters, and two more."""
-    runs = [SimpleNamespace(seed=i % 2, key=f"{i}" * 16, about={"device_name": "made CPU"}) for i in range(8)]
+    abouts = [{"device_name": "made CPU", "seed": i % 2} for i in range(8)]
+    runs = [SimpleNamespace(key=f"{i}" * 16, about=about) for i, about in enumerate(abouts)]
     assert provenance(runs).startswith("n = 2 seeds, made CPU, runs 00000000, 11111111, ")
     assert provenance(runs).endswith("55555555 and 2 more") and provenance([]) == ""
     assert provenance(runs[:1]) == "n = 1 seed, made CPU, runs 00000000"
@@ -192,3 +97,97 @@ def test_paper_scale_without_a_gpu_is_refused_before_anything_is_written(store, 
 def test_results_without_a_probe_say_so():
     with pytest.raises(BadGrid, match="grid g keeps nothing from its rounds; give it a probe"):
         _ = Results(Grid.of("g", "smoke", dict(methods=["FedAvg"])), ()).probe
+
+
+def test_cases_have_tags_and_settings_of_their_own():
+    """Two cases, one with other methods; a label stands for the method's name, its own settings for its cells alone."""
+    described = dict(
+        setting={"rounds": 4},
+        methods=["FedAvg", {"name": "FedDyn", "label": "Ours", "setting": {"lr_decay": 0.5}}],
+        cases=[{"dataset": "A"}, {"dataset": "B", "setting": {"rounds": 2}, "methods": ["FedSAM"]}],
+    )
+    cells = Grid.of("g", "smoke", described).cells
+    assert [(c.tags["dataset"], c.label, c.setting.rounds) for c in cells] == [
+        ("A", "FedAvg", 4), ("A", "Ours", 4), ("B", "FedSAM", 2),
+    ]  # fmt: skip
+    assert [c.setting.lr_decay for c in cells] == [0.998, 0.5, 0.998]
+    assert cells[1].method.name == "FedDyn"
+
+
+def test_a_sweep_is_for_methods_that_have_the_parameter():
+    """FedAvg has no radius and runs once; a radius that is given stays."""
+    methods = ["FedAvg", "FedSAM", {"name": "FedSAM", "label": "fixed", "rho": 0.3}]
+    cells = Grid.of("g", "smoke", dict(methods=methods, sweep={"rho": [0.1, 0.2]})).cells
+    seen = [(c.label, c.tags.get("rho"), c.method.parameters().get("rho")) for c in cells]
+    assert seen == [("FedAvg", None, None), ("FedSAM", 0.1, 0.1), ("FedSAM", 0.2, 0.2), ("fixed", None, 0.3)]
+
+
+def rows(seen, **more):
+    """Tidy rows from {(method, alpha): [a value per seed]}."""
+    return pd.DataFrame(
+        {"alpha": alpha, "method": method, "seed": seed, "measure": "accuracy", "value": value, **more}
+        for (method, alpha), values in seen.items()
+        for seed, value in enumerate(values)
+    )
+
+
+def test_compare_puts_ours_beside_the_papers():
+    """Ours 70 and 74: mean 72, std 2√2, 2 above the paper's 70. What one side lacks stays empty; the paper's order."""
+    ours = rows({("FedSAM", 0.1): [70.0, 74.0], ("New", 0.1): [60.0]})
+    printed = rows({("FedAvg", 0.1): [65.0], ("FedSAM", 0.1): [70.0]}, note="so", dataset="CIFAR-10")
+    table = compare(ours, printed)
+    assert list(table.index) == [(0.1, "FedAvg"), (0.1, "FedSAM"), (0.1, "New")]
+    assert table.loc[(0.1, "FedSAM")].tolist() == pytest.approx([70, 72, 8**0.5, 2, 2])
+    assert isnan(table.loc[(0.1, "FedAvg"), "ours"]) and isnan(table.loc[(0.1, "New"), "paper"])
+
+
+def test_gains_are_differences_with_the_same_seed_in_the_same_setting():
+    """FedSAM has 70 and 74, FedFFT 71 and 78: +1 and +4, not the difference to a mean. No base, no gain."""
+    ours = rows({("FedSAM", 0.1): [70.0, 74.0], ("FedFFT", 0.1): [71.0, 78.0], ("FedFFT", 0.6): [90.0]})
+    found = gains(ours, {"FedFFT": "FedSAM"})
+    assert found[["alpha", "method", "seed", "measure", "value"]].to_numpy().tolist() == [
+        [0.1, "FedFFT", 0, "gain", 1.0], [0.1, "FedFFT", 1, "gain", 4.0],
+    ]  # fmt: skip
+
+
+def test_a_base_beside_a_sweep_counts_for_all_of_it():
+    swept = rows({("FedFFT", 0.1): [71.0], ("FedFFT", 0.6): [73.0], ("FedSAM", nan): [70.0]})
+    assert gains(swept, {"FedFFT": "FedSAM"})[["alpha", "value"]].to_numpy().tolist() == [[0.1, 1.0], [0.6, 3.0]]
+
+
+ABOUT = {"k" * 16: {"seed": 3, "device_name": "made GPU"}}
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """A page at paper scale on a machine without a GPU, whose results were kept from another."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    folder = tmp_path / "results" / "01_x_paper"
+    folder.mkdir(parents=True)
+    (folder / "runs.json").write_text(json.dumps(ABOUT))
+    rows({("FedAvg", 0.1): [50.0]}).to_csv(folder / "table1_accuracy.csv")
+    grid = Grid.of("made table1", "paper", dict(methods=["FedAvg"]))
+    return Page("made/01_x", "paper", {"table1": grid}, (), tmp_path / "results")
+
+
+def test_without_a_gpu_a_page_shows_what_was_kept(kept, capsys):
+    """Tables come from the kept files, captions name the kept runs, and the reader is told."""
+    results = kept.run()
+    assert isinstance(results, Kept)
+    assert "no GPU" in (said := capsys.readouterr().out) and "results/01_x_paper, n = 1 seed, made GPU" in said
+    assert kept.measure("accuracy", results)["value"].tolist() == [50.0]
+    assert provenance(results) == "n = 1 seed, made GPU, runs kkkkkkkk"
+    assert json.loads((kept.folder / "runs.json").read_text()) == ABOUT
+    with pytest.raises(NotKept, match=r"table1_curves\.csv was not kept in 01_x_paper"):
+        kept.measure("curves", results)
+
+
+def test_without_a_gpu_and_nothing_kept_a_page_says_so(kept):
+    (kept.results / "01_x_paper" / "runs.json").unlink()
+    with pytest.raises(NeedsGpu):
+        kept.run()
+
+
+def test_unknown_evidence_is_refused(kept):
+    with pytest.raises(UnknownEvidence, match="no evidence 'acuracy'; there is accuracy, "):
+        kept.measure("acuracy", kept.run())

@@ -1,0 +1,64 @@
+"""What is measured on runs, from histories that are written out; and a page that measures without runs."""
+
+from math import isnan
+from types import SimpleNamespace
+
+import pytest
+
+from fednb.evidence import EVIDENCE, accuracy, curves, early, thinned
+from fednb.report import Page
+
+
+def made(accuracies, rounds=None):
+    """One run as results have it: a cell and its run; None where a round was not evaluated."""
+    rows = [{"round": t, "accuracy": a} for t, a in enumerate(accuracies)]
+    known = [a for a in accuracies if a is not None]
+    cell = SimpleNamespace(tags={"alpha": 0.1}, label="Ours", setting=SimpleNamespace(rounds=rounds or len(rows)))
+    return [(cell, SimpleNamespace(seed=2, key="k", rows=rows, accuracy=max(known, default=None)))]
+
+
+def test_curves_have_the_evaluated_rounds_and_no_tuning():
+    results = made([None, 20.0, None, 40.0])
+    results[0][1].rows.append({"round": 4, "accuracy": 90.0, "tuned": 1})
+    table = curves(results)
+    assert table[["round", "value"]].to_numpy().tolist() == [[1, 20.0], [3, 40.0]]
+    assert set(table["measure"]) == {"accuracy by round"} and set(table["method"]) == {"Ours"}
+    assert accuracy(results)["value"].tolist() == [40.0]
+
+
+@pytest.mark.parametrize("n, most, wanted", [
+    (8, None, [0, 1, 2, 3, 4, 5, 6, 7]), (8, 8, [0, 1, 2, 3, 4, 5, 6, 7]), (8, 4, [1, 3, 5, 7]), (7, 3, [1, 3, 6]),
+    (5, 1, [4]), (0, 3, []),
+])  # fmt: skip
+def test_thinning_is_even_and_keeps_the_last(n, most, wanted):
+    assert thinned(list(range(n)), most) == wanted
+
+
+def test_thinned_curves_keep_their_rounds():
+    assert curves(made([1.0, 2.0, 3.0, 4.0]), most=2)["round"].tolist() == [1, 3]
+
+
+@pytest.mark.parametrize("accuracies, share, wanted", [
+    ([10, 20, 60, 90], 0.5, 15), ([10, 20, 60, 90], 0.25, 10), ([10, 20, 60, 90], 0.01, 10),
+    ([None, 20, None, 90], 0.5, 20), ([10, 20, 60, 90], 1.0, 45),
+])  # fmt: skip
+def test_early_is_the_mean_of_the_first_rounds(accuracies, share, wanted):
+    """A share of the rounds of the setting, not of those that were reached; at least the first."""
+    assert early(made(accuracies), share)["value"].tolist() == [wanted]
+
+
+def test_early_counts_rounds_that_were_planned():
+    """Diverged after two of eight rounds: a quarter of eight is both of them."""
+    assert early(made([10, 30], rounds=8), 0.25)["value"].tolist() == [20]
+    assert isnan(early(made([None, 30]), 0.5)["value"].item())
+
+
+def test_a_page_measures_a_section_without_runs(tmp_path, monkeypatch):
+    """The function is told the scale, and options from paper.toml; the table is kept under the section's name."""
+    monkeypatch.setenv("FEDNB_PAGE", str(tmp_path))
+    how = {"partitions": ["iid"], "smoke": [{"dataset": "digits", "data": "digits", "clients": 4}]}
+    page = Page("made/09_x", "smoke", evidence={"fig5": {"class_skew": how}})
+    table = page.measure("class_skew", "fig5", seeds=[7])
+    assert set(table["grid"]) == {"fig5"} and set(table["seed"]) == {7} and len(table) == 2
+    assert (tmp_path / "fig5_class_skew.csv").exists() and not (tmp_path / "runs.json").exists()
+    assert table.drop(columns="grid").equals(EVIDENCE["class_skew"]("smoke", seeds=[7], **how))

@@ -1,0 +1,40 @@
+"""Grids on several processes: the same runs as one after another, what is finished is left alone."""
+
+import pytest
+
+from fednb.cli import main
+from fednb.jobs import jobs_of, run_all
+from fednb.paper import papers
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDNB_STORE", str(tmp_path / "many"))
+    return tmp_path
+
+
+def test_two_at_a_time_give_the_bits_of_one_after_another(store, monkeypatch):
+    """A finished run is no job; the others are made, and the same numbers come out of one process."""
+    jobs = jobs_of("fedfft", "table8", "smoke")
+    assert [job.cell for job in jobs] == list(range(len(jobs)))
+    some = jobs[:3]
+    assert {(job.cell, status) for job, status in run_all(some, 2, "cpu")} == {(i, "finished") for i in range(3)}
+    assert [job.cell for job in jobs_of("fedfft", "table8", "smoke")] == [job.cell for job in jobs[3:]]
+    several = [r.weights_sha256 for r in papers("fedfft").grid("table8").runs()[:3]]
+    monkeypatch.setenv("FEDNB_STORE", str(store / "one"))
+    grid = papers("fedfft").grid("table8")
+    alone = type(grid)(grid.name, grid.scale, grid.cells[:3])
+    assert [r.weights_sha256 for r in alone.run(device="cpu").runs] == several
+
+
+def test_status_from_the_command_line(capsys):
+    assert main(["grid", "status", "fedfft", "table3", "table8", "--seeds", "3"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("absent") == 20 and "None (FedSAM)" in said
+
+
+def test_bad_asks_are_refused(capsys):
+    assert main(["grid", "run", "fedfft", "table3", "--jobs", "0"]) == 2
+    assert main(["grid", "run", "fedfft", "tabel3"]) == 2
+    said = capsys.readouterr().err
+    assert "jobs = 0: must be at least 1" in said and "no grid of fedfft 'tabel3'; closest: table3" in said

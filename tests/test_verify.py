@@ -1,0 +1,120 @@
+"""verify: every claim of a paper judged in one table, from runs or from what was kept."""
+
+import pandas as pd
+import pytest
+import torch
+
+from fednb import verify as module
+from fednb.cli import main
+from fednb.paper import Paper
+from fednb.verify import in_columns, verify
+
+PAPER = """
+title = "Made"
+[setting]
+rounds = 9
+[smoke]
+samples = 100
+clients = 4
+rounds = 1
+epochs = 1
+[sections.table1]
+title = "Table 1"
+notebook = "made/01_table1"
+[sections.fig2]
+title = "Figure 2"
+notebook = "made/02_fig2"
+grid = false
+evidence = { made = { value = 7.0 } }
+[sections.fig3]
+title = "Figure 3, without a claim"
+notebook = "made/02_fig2"
+"""
+CLAIMS = """
+[[claim]]
+id = "one"
+section = "table1"
+says = "FedSAM beats FedAvg"
+kind = "above"
+left = "FedSAM"
+right = "Base"
+[[claim]]
+id = "two"
+section = "fig2"
+says = "a number is small"
+kind = "at_most"
+left = "A"
+measure = "made"
+tolerance = 7.0
+"""
+GRID = """
+methods = [{ name = "FedAvg", label = "Base" }, "FedSAM"]
+"""
+TABLE = """method,dataset,model,setting,metric,value,std,note
+Base,CIFAR-10,x,alpha=0.1,accuracy,50,,
+FedSAM,CIFAR-10,x,alpha=0.1,accuracy,52.5,,
+"""
+
+
+@pytest.fixture
+def paper(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDNB_STORE", str(tmp_path / "store"))
+    folder = tmp_path / "made"
+    for name in ("grids", "tables"):
+        (folder / name).mkdir(parents=True)
+    (folder / "paper.toml").write_text(PAPER)
+    (folder / "claims.toml").write_text(CLAIMS)
+    (folder / "grids" / "table1.toml").write_text(GRID)
+    (folder / "tables" / "table1.csv").write_text(TABLE)
+    monkeypatch.setitem(module.EVIDENCE, "made", made)
+    return Paper(folder)
+
+
+def made(scale, value):
+    return pd.DataFrame([{"method": "A", "seed": 0, "measure": "made", "value": value, "note": scale}])
+
+
+def test_all_claims_in_one_table(paper):
+    """Printed numbers, our numbers, n and a verdict for each claim; a section without claims runs nothing."""
+    table = verify(paper)
+    assert list(table.index) == ["one", "two"]
+    assert table.loc["one", "paper"] == "all: 52.5 against 50: +2.5"
+    assert " against " in table.loc["one", "ours"] and table.loc["one", "n"] == 1
+    assert table.loc["two", "ours"] == "all A: 7"
+    assert set(table["verdict"]) == {"ran (smoke scale decides nothing)"}
+    assert list(table["notebook"]) == ["made/01_table1", "made/02_fig2"]
+    assert verify(paper, seeds=[1, 2]).loc["one", "n"] == 2
+
+
+def test_paper_scale_without_a_gpu(paper, monkeypatch):
+    """The reason stands where nothing was kept; else the kept verdict."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    found = verify(paper, "paper")
+    assert found.loc["one", "verdict"] == "not run" and "no GPU" in found.loc["one", "ours"]
+    assert found.loc["two", "verdict"] == "holds"
+    kept = paper.folder / "results" / "01_table1_paper"
+    kept.mkdir(parents=True)
+    row = {"claim": "one", "says": "x", "rule": "r", "paper": "p", "ours": "o", "n": 3, "verdict": "does not hold"}
+    pd.DataFrame([row]).to_csv(kept / "verdict.csv", index=False)
+    assert verify(paper, "paper").loc["one", ["n", "verdict"]].tolist() == [3, "does not hold"]
+
+
+def test_columns_hold_long_texts():
+    """Every word is there, no line is longer than the columns together."""
+    row = {"claim": "c", "paper": "word " * 40, "ours": "number " * 30, "n": 3, "verdict": "holds"}
+    text = in_columns(pd.DataFrame([row]).set_index("claim"))
+    assert text.count("word") == 40 and text.count("number") == 30
+    assert max(map(len, text.splitlines())) <= 152
+
+
+def test_the_command_writes_the_whole_table(paper, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("fednb.cli.papers", lambda id: paper)
+    assert main(["verify", "made", "--seeds", "0", "--csv", str(tmp_path / "out.csv")]) == 0
+    assert "one" in capsys.readouterr().out
+    assert {"rule", "says", "notebook", "scale"} <= set(pd.read_csv(tmp_path / "out.csv").columns)
+
+
+def test_unknown_scales_and_papers_are_refused(capsys):
+    assert main(["verify", "fedfft", "--scale", "big"]) == 2
+    assert main(["verify", "fedfff"]) == 2
+    assert "no scale 'big'" in (said := capsys.readouterr().err) and "no paper 'fedfff'; closest: fedfft" in said
