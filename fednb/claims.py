@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 RULE = "holds: true in every setting and seed; does not hold: false in some setting for every seed; else not decided"
 NOT_A_SETTING = ("method", "seed", "measure", "value", "std", "band", "round", "key", "device", "engine", "note",
-                 "grid", "target")  # fmt: skip
+                 "grid", "target", "residual", "converged")  # fmt: skip
+OF_ALL = ("first", "lowest")  # kinds about one method among all that the paper has
+PAIRED = ("each_above", "gain_least_at")  # kinds that take left and right two by two
 Judged = dict[str, tuple[bool, str]]
 
 
@@ -69,6 +71,23 @@ class Claim:
             if column in mine:
                 mine = mine[mine[column].isin(value if isinstance(value, list) else [value])]
         return mine
+
+    def absent(self, mine: pd.DataFrame) -> list[str]:
+        """The methods that it is about and that were not run at all; of the first of all, those that the paper has."""
+        named = [*self.left, *self.right]
+        if self.kind in OF_ALL and self.printed is not None:
+            named += list(self.about(self.printed)["method"])
+        return [name for name in dict.fromkeys(named) if name not in set(mine["method"])]
+
+    def without(self, absent: list[str]) -> Claim | None:
+        """The claim about the methods that were run; nothing where none are left."""
+        if self.kind in PAIRED:
+            pairs = [p for p in zip(self.left, self.right, strict=True) if not set(p) & set(absent)]
+            left, right = tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
+        else:
+            left, right = (tuple(name for name in side if name not in absent) for side in (self.left, self.right))
+        lost = (self.left and not left) or (self.right and not right)
+        return None if lost else replace(self, left=left, right=right)
 
     def judge(self, table: pd.DataFrame) -> Judged:
         """For one seed: setting -> (true or false, the numbers)."""
@@ -256,7 +275,8 @@ def _falls_along(table: pd.DataFrame, claim: Claim) -> Judged:
     out = {}
     for where, part in _split(table[table["method"].isin(claim.left)], claim.along):
         seen = _means(part, claim.along).sort_index()
-        out[where] = (bool(seen.iloc[0] - seen.iloc[-1] > claim.tolerance), _listed(seen).replace("+", ""))
+        if len(seen):
+            out[where] = (bool(seen.iloc[0] - seen.iloc[-1] > claim.tolerance), _listed(seen).replace("+", ""))
     return out
 
 
@@ -373,24 +393,28 @@ def verdict(
 
 def _row(table: pd.DataFrame, claim: Claim, scale: str) -> dict[str, Any]:
     mine = claim.about(table)
-    seeds = {seed: claim.judge(part) for seed, part in mine.groupby("seed")} if len(mine) else {}
+    absent = claim.absent(mine)
+    asked = claim.without(absent)
+    seeds = {seed: asked.judge(part) for seed, part in mine.groupby("seed")} if asked else {}
     settings = list(dict.fromkeys(setting for judged in seeds.values() for setting in judged))
     seeds = {seed: {s: judged.get(s, (False, "missing")) for s in settings} for seed, judged in seeds.items()}
     seen = "; ".join(f"{s}: {' | '.join(j[s][1] for j in seeds.values())}" for s in settings)
+    if settings and absent:
+        seen += f" (not run: {', '.join(absent)})"
     return {"claim": claim.id, "says": claim.says, "rule": f"{claim.rule} ({RULE})", "paper": _printed(claim),
             "ours": seen or "not run at this scale", "n": len(seeds),
-            "verdict": _outcome(seeds, settings, scale)}  # fmt: skip
+            "verdict": _outcome(seeds, settings, scale, bool(absent))}  # fmt: skip
 
 
-def _outcome(seeds: dict[Any, Judged], settings: list[str], scale: str) -> str:
+def _outcome(seeds: dict[Any, Judged], settings: list[str], scale: str, partly: bool) -> str:
     if not settings:
         return f"not run at {scale} scale"
     if scale == "smoke":
         return "ran (smoke scale decides nothing)"
     votes = [[judged[setting][0] for judged in seeds.values()] for setting in settings]
-    if all(all(v) for v in votes):
-        return "holds"
-    return "does not hold" if any(not any(v) for v in votes) else "not decided"
+    if any(not any(v) for v in votes):
+        return "does not hold"
+    return "not decided" if partly or not all(all(v) for v in votes) else "holds"
 
 
 def _printed(claim: Claim) -> str:

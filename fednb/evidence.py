@@ -7,10 +7,12 @@ it, figures are drawn from it, and it is what is kept of a run that was made els
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from math import nan
 from typing import TYPE_CHECKING, Any
 
-from fednb.metrics import cost, skew, spectra
+from fednb.engines.problem import class_counts
+from fednb.metrics import alike, cost, layers, sharpness, skew, spectra, theory
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,6 +79,37 @@ def early(results: Results, share: float = 0.25) -> pd.DataFrame:
     return pd.DataFrame(rows).astype({"value": float})
 
 
+def setbacks(results: Results) -> pd.DataFrame:
+    """How much test accuracy is lost from one evaluated round to the next, in percent, on average; 0 if it only rises.
+
+    Smoothness of a learning curve as a number (FedFFT App. E.4); compare runs that are evaluated equally often.
+    """
+    import pandas as pd
+
+    rows = []
+    for c, r in results:
+        seen = [row["accuracy"] for row in _evaluated(r)]
+        lost = [max(0.0, before - after) for before, after in pairwise(seen)]
+        value = sum(lost) / len(lost) if lost else nan
+        rows.append({**c.tags, "method": c.label, "seed": r.seed, "key": r.key, "measure": "setback", "value": value})
+    return pd.DataFrame(rows).astype({"value": float})
+
+
+def client_sizes(results: Results) -> pd.DataFrame:
+    """How many samples each client has: one row per client of every split, which the methods of a setting share."""
+    import pandas as pd
+
+    rows, seen = [], set()
+    for c, r in results:
+        split = (c.setting.data, str(c.setting.partition), c.setting.clients, c.setting.samples, r.seed)
+        if split not in seen:
+            seen.add(split)
+            held = class_counts(c.setting, r.seed).sum(1).tolist()
+            head = {**c.tags, "method": "all", "seed": r.seed, "measure": "samples"}
+            rows += [{**head, "client": i, "value": float(n)} for i, n in enumerate(held)]
+    return pd.DataFrame(rows)
+
+
 def variance_by_layer(results: Results, what: str = "perturbation", bands: int = 10) -> pd.DataFrame:
     """The variance of each band in every layer, averaged over runs and rounds."""
     wide = spectra.by_layer(results, what, bands).rename_axis("layer").reset_index()
@@ -87,9 +120,19 @@ EVIDENCE: dict[str, Callable[..., Any]] = {
     "accuracy": accuracy,
     "curves": curves,
     "early": early,
+    "setbacks": setbacks,
+    "client_sizes": client_sizes,
     "class_skew": skew.class_skew,
     "variance_by_band": spectra.variance_by_band,
     "variance_by_layer": variance_by_layer,
     "distance_by_band": spectra.distance_by_band,
     "to_target": cost.to_target,
+    "spreads": alike.spreads,
+    "places": alike.places,
+    "neighbours": alike.neighbours,
+    "eigenvalues": sharpness.eigenvalues,
+    "surface": sharpness.surface,
+    "left_by_filter": layers.left_by_filter,
+    "likeness": layers.likeness,
+    "theorem": theory.theorem,
 }

@@ -305,17 +305,14 @@ def _about(wanted: Run, engine: Engine, device: torch.device) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The checkout's commit; a copy without its history is told by FEDNB_COMMIT."""
+    """The checkout's commit, "-dirty" where files differ from it; FEDNB_COMMIT tells a copy without its history."""
     here = Path(__file__).resolve().parent.parent
+    if told := os.environ.get("FEDNB_COMMIT"):
+        return told
     if not (here / ".git").exists():
-        return os.environ.get("FEDNB_COMMIT")
-    done = subprocess.run(
-        ["git", "-C", str(here), "rev-parse", "--verify", "--quiet", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stdout.strip() or None
+        return None
+    ask = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    return subprocess.run(ask, capture_output=True, text=True, check=False).stdout.strip() or None
 
 
 def _now() -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fednb.data.sources import title
 from fednb.experiment import Run, bar_of, run, run_of
 from fednb.methods import method
 from fednb.probes import Probe
@@ -73,6 +74,17 @@ class Grid:
         probe = Probe(**described["probe"]) if "probe" in described else None
         return cls(name, scale, cells, probe)
 
+    def only(self, chosen: dict[str, list[Any]] | None) -> Grid:
+        """The part of the grid whose tags (and labels, as "method") are among the chosen ones."""
+        if not chosen:
+            return self
+        cells = tuple(
+            c for c in self.cells if all((c.tags | {"method": c.label}).get(k) in v for k, v in chosen.items())
+        )
+        if not cells:
+            raise BadGrid(f"grid {self.name}, {self.scale}: no run fits {chosen}")
+        return replace(self, cells=cells)
+
     def runs(self) -> list[Run]:
         return [run_of(c.setting, c.method, c.seed, self.probe) for c in self.cells]
 
@@ -132,7 +144,7 @@ def _cells(base: Setting, described: dict[str, Any], tags: dict[str, Any], seeds
     settings = [base.but(**dict(zip(vary, values, strict=True))) for values in product(*vary.values())]
     for setting in settings:
         for label, m, own, swept in _methods(described["methods"], described.get("sweep", {})):
-            found = {**tags, **_tags(setting, vary, settings), **swept}
+            found = {"dataset": title(setting.data), **tags, **_tags(setting, vary, settings), **swept}
             yield from (Cell(setting.but(**own), m, seed, found, label) for seed in seeds)
 
 

@@ -113,11 +113,16 @@ class Paper:
         setting = base | for_all.get("setting", {}) | own.get("setting", {})
         return Grid.of(f"{self.id} {name}", scale, for_all | own | {"setting": setting}, seeds)
 
-    def page(self, *sections: str, scale: str = "smoke", seeds: list[int] | None = None) -> Page:
-        """All that the notebook of some sections works with."""
+    def page(
+        self, *sections: str, scale: str = "smoke", seeds: list[int] | None = None, only: dict[str, Any] | None = None
+    ) -> Page:
+        """All that the notebook of some sections works with.
+
+        only: a part of the grids, such as {"dataset": ["CIFAR-10"], "method": ["FedAvg", "FedSAM"]}.
+        """
         about = {name: self._section(name) for name in sections}
         (notebook,) = {section["notebook"] for section in about.values()}
-        grids = {name: self.grid(name, scale, seeds) for name, section in about.items() if section.get("grid", True)}
+        grids = {n: self.grid(n, scale, seeds).only(only) for n, section in about.items() if section.get("grid", True)}
         claims = tuple(claim for name in sections for claim in self.claims(name))
         evidence = {name: self.evidence(name) for name in sections}
         return Page(notebook, scale, grids, claims, self.folder / "results", evidence)

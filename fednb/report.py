@@ -149,20 +149,43 @@ def provenance(shown: Results | Kept | Iterable[Run]) -> str:
     return f"n = {n} seed{'s' * (n != 1)}, {where}, runs {', '.join(keys[:6])}{more}"
 
 
-def compare(scores: pd.DataFrame, printed: pd.DataFrame, measure: str = "accuracy") -> pd.DataFrame:
+def compare(scores: pd.DataFrame, printed: pd.DataFrame, measure: str = "accuracy", base: str = "") -> pd.DataFrame:
     """Ours beside the paper's: one row per printed number or run setting, in the paper's order.
 
     scores: tidy, from `page.measure`; printed: `paper.printed(table)`. Columns: paper, ours (mean over seeds), std, n,
     difference (ours − paper). A number of the paper that this scale does not run has no ours, and the other way round.
+    Where ours is one data set or model that the paper does not have, it stands beside the paper's first, and two more
+    columns say so. base: compare what methods gain over this one, seed by seed, which is what scales have in common.
     """
+    import pandas as pd
+
+    if base:
+        scores, printed = (
+            gains(t, {m: base for m in dict.fromkeys(t["method"]) if m != base}, measure) for t in (scores, printed)
+        )
+        measure = "gain"
     ours, theirs = (t[t["measure"] == measure] for t in (scores, printed))
-    keys = [c for c in theirs if c in ours and c not in NOT_A_SETTING and theirs[c].notna().any()] + ["method"]
-    seen = ours.groupby(keys, sort=False, dropna=False)["value"].agg(ours="mean", std="std", n="count")
-    paper = theirs.drop_duplicates(keys).set_index(keys)[["value"]].rename(columns={"value": "paper"})
-    both = paper.join(seen, how="outer", sort=False)
-    order = [*paper.index, *(i for i in seen.index if i not in paper.index)]
-    both = both.loc[~both.index.duplicated()].reindex(order)
-    return both.assign(difference=both["ours"] - both["paper"])[["paper", "ours", "std", "n", "difference"]]
+    others = {c: theirs[c].iloc[0] for c in ("dataset", "model") if _stands_in(ours, theirs, c)}
+    for column, first in others.items():
+        theirs = theirs[theirs[column] == first]
+    keys = [c for c in theirs if c in ours and c not in (*NOT_A_SETTING, *others) and theirs[c].notna().any()]
+    keys += ["method"]
+    seen = ours.groupby(keys, sort=False, dropna=False)["value"].agg(ours="mean", std="std", n="count").reset_index()
+    paper = theirs.drop_duplicates(keys)[[*keys, "value"]].rename(columns={"value": "paper"})
+    here = seen.merge(paper, on=keys, how="left")  # merged, not joined: a setting without an alpha is still one
+    both = pd.concat([paper.merge(seen, on=keys, how="left"), here[here["paper"].isna()]]).set_index(keys)
+    both = both.assign(difference=both["ours"] - both["paper"])[["paper", "ours", "std", "n", "difference"]]
+    return both.assign(**_on(others.values(), (ours[c].iloc[0] for c in others))) if others else both
+
+
+def _stands_in(ours: pd.DataFrame, theirs: pd.DataFrame, column: str) -> bool:
+    """Whether all of ours is on one thing that the paper does not have."""
+    known = column in ours and column in theirs and len(theirs) > 0
+    return known and ours[column].nunique() == 1 and ours[column].iloc[0] not in set(theirs[column])
+
+
+def _on(theirs: Iterable[str], ours: Iterable[str]) -> dict[str, str]:
+    return {"paper on": ", ".join(theirs), "ours on": ", ".join(ours)}
 
 
 def gains(scores: pd.DataFrame, over: dict[str, str], measure: str = "accuracy") -> pd.DataFrame:

@@ -225,6 +225,7 @@ def test_falling_along_a_column():
     seen = scores({("A", 20): 69.4, ("A", 50): 70.0, ("A", 100): 57.1}, clients=1)
     assert judged(seen, "falls_along", 10.0, left="A", along="clients") == [True]
     assert judged(seen, "falls_along", 12.5, left="A", along="clients") == [False]
+    assert judged(seen, "falls_along", left="B", along="clients") == []  # not run at this scale
 
 
 def test_rising_along_a_column_each_by_itself():
@@ -254,6 +255,7 @@ def test_a_claim_is_about_its_section_and_its_settings():
     found = verdict([here, there], [made], "laptop").loc["c"]
     assert (found["verdict"], found["n"]) == ("holds", 1)
     assert "(alpha 0.1)" in made.rule
+    assert "(alpha 0.1 or 0.6)" in claim("above", 0, "accuracy", where={"alpha": [0.1, 0.6]}, **PAIR).rule
     empty = claim("above", 0, "accuracy", where={"alpha": [5.0]}, **PAIR)
     assert verdict([here, there], [empty], "laptop").loc["c", "verdict"] == "not run at laptop scale"
 
@@ -275,3 +277,22 @@ def test_seeds_that_lack_a_setting_count_against_it():
         scores({("A", 0.1): 3, ("B", 0.1): 2, ("A", 0.6): nan, ("B", 0.6): nan}, seed=1),
     ])  # fmt: skip
     assert verdict(table, [claim("above", 0, "accuracy", **PAIR)], "laptop").loc["c", "verdict"] == "not decided"
+
+
+def test_methods_that_were_not_run_leave_a_claim_undecided():
+    """A wins over B, C was not run: nothing is shown about C. What loses is lost all the same."""
+    made = claim("above", 0, "accuracy", left=["A", "C"], right="B")
+    won = verdict(scores({("A", 0.1): 3, ("B", 0.1): 2}), [made], "laptop").loc["c"]
+    assert won["verdict"] == "not decided" and "(not run: C)" in won["ours"]
+    assert verdict(scores({("A", 0.1): 1, ("B", 0.1): 2}), [made], "laptop").loc["c", "verdict"] == "does not hold"
+    assert verdict(scores({("A", 0.1): 1, ("C", 0.1): 2}), [made], "laptop").loc["c", "verdict"].startswith("not run")
+    pairs = claim("each_above", 0, "accuracy", left=["A", "C"], right=["B", "D"])
+    assert verdict(scores({("A", 0.1): 3, ("B", 0.1): 2}), [pairs], "laptop").loc["c", "verdict"] == "not decided"
+
+
+def test_the_first_of_all_needs_all_that_the_paper_has():
+    printed = scores({("A", 0.1): 3, ("B", 0.1): 2, ("C", 0.1): 1}, seed="printed")
+    made = claim("first", 0, "accuracy", left="A", printed=printed)
+    assert verdict(scores({("A", 0.1): 3, ("B", 0.1): 2}), [made], "laptop").loc["c", "verdict"] == "not decided"
+    whole = scores({("A", 0.1): 3, ("B", 0.1): 2, ("C", 0.1): 1})
+    assert verdict(whole, [made], "laptop").loc["c", "verdict"] == "holds"

@@ -5,8 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from fednb.evidence import EVIDENCE, accuracy, curves, early, thinned
+from fednb.engines.problem import class_counts
+from fednb.evidence import EVIDENCE, accuracy, client_sizes, curves, early, setbacks, thinned
 from fednb.report import Page
+from fednb.setting import Setting
 
 
 def made(accuracies, rounds=None):
@@ -62,3 +64,27 @@ def test_a_page_measures_a_section_without_runs(tmp_path, monkeypatch):
     assert set(table["grid"]) == {"fig5"} and set(table["seed"]) == {7} and len(table) == 2
     assert (tmp_path / "fig5_class_skew.csv").exists() and not (tmp_path / "runs.json").exists()
     assert table.drop(columns="grid").equals(EVIDENCE["class_skew"]("smoke", seeds=[7], **how))
+
+
+@pytest.mark.parametrize("accuracies, wanted", [
+    ([10, 20, 30], 0), ([10, 30, 20, 40], 10 / 3), ([10, None, 4, None, 4], 3), ([50, 20], 30),
+])  # fmt: skip
+def test_setbacks_are_what_is_lost_between_evaluations(accuracies, wanted):
+    """Rises do not make up for falls; rounds that were not evaluated do not count."""
+    assert setbacks(made(accuracies))["value"].tolist() == [pytest.approx(wanted)]
+
+
+def test_setbacks_need_two_evaluations_and_know_no_tuning():
+    results = made([None, 30])
+    results[0][1].rows.append({"round": 2, "accuracy": 10.0, "tuned": 1})
+    assert isnan(setbacks(results)["value"].item())
+
+
+def test_client_sizes_are_counted_once_for_all_methods():
+    """Two methods on one split of 300 digits, and a second seed: each split once, with all of its samples."""
+    setting = Setting(samples=300, clients=4, partition="dirichlet(alpha=0.5)")
+    cells = [(SimpleNamespace(tags={"alpha": 0.5}, setting=setting), SimpleNamespace(seed=s)) for s in (0, 0, 1)]
+    table = client_sizes(cells)
+    assert table["seed"].tolist() == [0] * 4 + [1] * 4 and table["client"].tolist() == [0, 1, 2, 3] * 2
+    assert table.groupby("seed")["value"].sum().tolist() == [300, 300]
+    assert table["value"].tolist()[:4] == class_counts(setting, 0).sum(1).tolist()

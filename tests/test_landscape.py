@@ -4,7 +4,7 @@ import pytest
 import torch
 from small_grid import small_results
 
-from fednb.metrics import hessian, landscape
+from fednb.metrics import cka, features, hessian, landscape
 from fednb.metrics.landscape import filter_normalised, line, plane, random_direction, steps
 from fednb.models import build
 from fednb.vectors import Layout
@@ -131,3 +131,20 @@ def test_rise_is_measured_from_each_runs_own_centre(results):
     assert risen[(risen["a"] == 0) & (risen["b"] == 0)]["value"].tolist() == [0, 0]
     difference = (table["value"] - risen["value"]).groupby(table["key"]).agg(["min", "max"])
     assert (difference["max"] - difference["min"] < 1e-12).all() and difference["max"].nunique() == 2
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU")
+def test_a_gpu_sees_the_same(results):
+    """Eigenvalues, directions, losses and CKA, in double precision on both."""
+    here, there = (dict(samples=100, device=device, progress=False) for device in ("cpu", "cuda"))
+    left, right = (hessian.of_runs(results, tolerance=1e-6, **how) for how in (here, there))
+    for key, e in left.items():
+        assert torch.allclose(e.values, right[key].values, rtol=1e-8) and right[key].vectors.device.type == "cpu"
+        assert torch.allclose(e.vectors, right[key].vectors, atol=1e-4)
+    tables = [[landscape.surfaces(results, left, points=3, **how), landscape.lines(results, points=3, **how),
+               cka.between_clients(results, "*", **how)] for how in (here, there)]  # fmt: skip
+    for ours, theirs in zip(*tables, strict=True):
+        assert ours["value"].tolist() == pytest.approx(theirs["value"].tolist(), rel=1e-6)
+    mean, same = (features.clouds(results, **how) for how in (here, there))
+    assert all(torch.allclose(a.vectors, b.vectors, atol=1e-8) for a, b in zip(mean, same, strict=True))

@@ -80,7 +80,7 @@ def test_names_are_found_by_their_beginning():
     assert notebooks.find("fedfft/01") == "fedfft/01_fig1_perturbation_spectra"
     assert notebooks.find("notebooks/00_start_here.ipynb") == "00_start_here"
     with pytest.raises(notebooks.UnknownNotebook, match="closest: fedfft/01_fig1"):
-        notebooks.find("fedfft/99_fig1")
+        notebooks.find("fedfft/99_fig1_perturbation")
 
 
 def test_unknown_parameters_are_refused_before_anything_runs(tmp_path, monkeypatch):

@@ -1,5 +1,7 @@
 """Every figure draws a small table, names its axes and its series, and is left to the caller to show."""
 
+from math import nan
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -196,6 +198,16 @@ def test_embedding_has_a_panel_per_round_with_its_spreads():
     np.testing.assert_allclose(left.collections[1].get_offsets(), [[0, -1], [1, 0], [2, 1]])
 
 
+def test_embedding_tells_spreads_apart_by_all_that_tells_panels_apart():
+    """The same runs and round in two panels, weights and features: each has its own spreads above it."""
+    both = [table.assign(panel=name) for table in (PLACED, SPREADS) for name in ("weights", "features")]
+    one_round = pd.concat(both[:2]).query("round == 3")
+    spreads = pd.concat([both[2], both[3].assign(value=7.0)])
+    left, right = panels(plots.embedding(one_round, spreads))
+    assert left.get_title() == "panel weights\nspread of FedSAM: 5\nspread of FedFFT: 3.5"
+    assert right.get_title() == "panel features\nspread of FedSAM: 7\nspread of FedFFT: 7"
+
+
 def test_embedding_without_spreads_and_with_one_round():
     (ax,) = panels(plots.embedding(PLACED[PLACED["round"] == 3]))
     assert ax.get_title() == "" and len(ax.collections) == 2
@@ -258,3 +270,52 @@ def test_a_flat_loss_is_drawn_too():
     flat = PLANE.assign(value=3.0, measure="rise")
     assert panels(plots.contours(flat)) and panels(plots.surfaces(flat))
     assert panels(plots.profiles(flat[flat["b"] == 0]))[0].get_ylabel() == "rise of the loss"
+
+
+def test_gains_are_drawn_with_their_zero():
+    """A gain of 20 points alone would leave zero out of sight; an accuracy of 20 percent is no gain."""
+    swept = pd.DataFrame({"ratio": [0.01, 0.05], "method": "FedFFT", "measure": "gain", "value": [20.0, 21.0]})
+    (ax,) = panels(plots.sweep(swept, x="ratio"))
+    assert ax.get_ylim()[0] <= 0
+    (ax,) = panels(plots.sweep(swept.assign(measure="accuracy"), x="ratio"))
+    assert ax.get_ylim()[0] > 0
+
+
+def test_panels_of_a_sweep_share_what_was_varied():
+    """One point in one panel, three in the other: both go from the smallest to the largest."""
+    swept = pd.DataFrame({"dataset": ["a", "b", "b", "b"], "ratio": [0.05, 0.01, 0.05, 0.1], "method": "FedFFT",
+                          "measure": "gain", "value": 1.0})  # fmt: skip
+    left, right = panels(plots.sweep(swept, x="ratio", panel="dataset"))
+    assert left.get_xlim() == right.get_xlim() and left.get_xlim()[1] >= 0.1
+
+
+def test_rows_of_partitions_have_colour_scales_of_their_own():
+    """Ten classes in the first row, a hundred in the second: what is bright there would be dark beside the others."""
+    few, many = np.full((2, 2), 50), np.full((2, 8), 5)
+    drawn = panels(plots.clients_by_class({"a": few, "b": 2 * few, "c": many, "d": 2 * many}, row=2))
+    assert [ax.collections[0].get_clim() for ax in drawn] == [(0, 100), (0, 100), (0, 10), (0, 10)]
+
+
+def test_panels_by_several_columns():
+    """Data sets times alphas; a column that a scale does not have, or that does not vary, makes no panel."""
+    seen = pd.DataFrame({"dataset": d, "alpha": a, "method": "FedAvg", "round": t, "value": 1.0}
+                        for d in "AB" for a in (0.1, 0.6) for t in range(2))  # fmt: skip
+    titles = [ax.get_title() for ax in panels(plots.curves(seen, "value", panel=("dataset", "alpha")))]
+    assert titles == ["A, alpha = 0.1", "A, alpha = 0.6", "B, alpha = 0.1", "B, alpha = 0.6"]
+    smaller = seen[seen["dataset"] == "A"].drop(columns="dataset")
+    assert len(panels(plots.curves(smaller, "value", panel=("dataset", "alpha")))) == 2
+
+
+def test_values_too_near_to_each_other_share_a_text():
+    """FedFFT Fig. 2: 6, 7 and 8 percent on one axis with 0.1 percent; every value has its tick, the last its text."""
+    ratios = [0.01, 0.04, 0.06, 0.07, 0.08]
+    swept = pd.DataFrame({"ratio": ratios, "method": "FedFFT", "measure": "accuracy", "value": 1.0})
+    (ax,) = panels(plots.sweep(swept, x="ratio", log=True))
+    assert list(ax.get_xticks()) == ratios
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["0.01", "0.04", "", "", "0.08"]
+
+
+def test_comparisons_say_what_is_compared():
+    table = pd.DataFrame({"paper": [1.0], "ours": [2.0], "std": [nan], "n": [1]}, index=pd.Index(["A"], name="method"))
+    (ax,) = panels(plots.compare(table, xlabel="rounds"))
+    assert ax.get_xlabel() == "rounds" and legend(ax) == ["paper", "ours, n = 1"]

@@ -141,6 +141,14 @@ def test_compare_puts_ours_beside_the_papers():
     assert isnan(table.loc[(0.1, "FedAvg"), "ours"]) and isnan(table.loc[(0.1, "New"), "paper"])
 
 
+def test_compare_keeps_settings_that_lack_a_value():
+    """SpecGradFilter's Table V: centralised training has no alpha, in print as here."""
+    ours = rows({("SGD", nan): [90.0], ("FedAvg", 0.1): [50.0], ("New", nan): [1.0]})
+    table = compare(ours, rows({("SGD", nan): [92.0], ("FedAvg", 0.1): [57.0]}))
+    assert table["paper"].tolist()[:2] == [92, 57] and table["ours"].tolist() == [90, 50, 1]
+    assert table.index.get_level_values("method").tolist() == ["SGD", "FedAvg", "New"]
+
+
 def test_gains_are_differences_with_the_same_seed_in_the_same_setting():
     """FedSAM has 70 and 74, FedFFT 71 and 78: +1 and +4, not the difference to a mean. No base, no gain."""
     ours = rows({("FedSAM", 0.1): [70.0, 74.0], ("FedFFT", 0.1): [71.0, 78.0], ("FedFFT", 0.6): [90.0]})
@@ -191,3 +199,34 @@ def test_without_a_gpu_and_nothing_kept_a_page_says_so(kept):
 def test_unknown_evidence_is_refused(kept):
     with pytest.raises(UnknownEvidence, match="no evidence 'acuracy'; there is accuracy, "):
         kept.measure("acuracy", kept.run())
+
+
+def test_a_part_of_a_grid():
+    """By tag and by label; what fits nothing is refused."""
+    described = dict(methods=["FedAvg", "FedSAM"], cases=[{"dataset": "A"}, {"dataset": "B"}])
+    grid = Grid.of("g", "smoke", described)
+    assert [c.label for c in grid.only({"dataset": ["B"]}).cells] == ["FedAvg", "FedSAM"]
+    assert [c.tags["dataset"] for c in grid.only({"method": ["FedSAM"], "dataset": ["A"]}).cells] == ["A"]
+    assert grid.only(None) is grid
+    with pytest.raises(BadGrid, match="no run fits"):
+        grid.only({"model": ["x"]})
+
+
+def test_a_stand_in_is_beside_the_papers_first_data_set_and_says_so():
+    """Digits for CIFAR-10, of which the paper has two: the first is beside it; two of ours are told apart as usual."""
+    ours = rows({("FedSAM", 0.1): [70.0]}, dataset="digits")
+    printed = pd.concat(rows({("FedSAM", 0.1): [v]}, dataset=d) for d, v in (("CIFAR-10", 60.0), ("CIFAR-100", 30.0)))
+    table = compare(ours, printed)
+    assert table.loc[(0.1, "FedSAM"), ["paper", "ours", "difference"]].tolist() == [60, 70, 10]
+    assert table[["paper on", "ours on"]].to_numpy().tolist() == [["CIFAR-10", "digits"]]
+    both = pd.concat([ours, ours.assign(dataset="Fashion-MNIST")])
+    assert len(compare(both, printed)) == 4 and "ours on" not in compare(both, printed)
+
+
+def test_gains_are_compared_seed_by_seed():
+    """A gains 1 and 3 over B on the two seeds: mean 2, std √2, however far apart the seeds are; the paper has +5."""
+    ours = rows({("A", 0.1): [71.0, 53.0], ("B", 0.1): [70.0, 50.0]})
+    printed = rows({("A", 0.1): [75.0], ("B", 0.1): [70.0]}).assign(seed="printed")
+    table = compare(ours, printed, base="B")
+    assert list(table.index) == [(0.1, "A")]
+    assert table.iloc[0].tolist() == pytest.approx([5, 2, 2**0.5, 2, -3])

@@ -18,7 +18,7 @@ from fednb.data.text import UNKNOWN, windows
 from fednb.streams import stream
 
 AUTHORS = 20  # natural clients of the sets that have them
-GAP = 0.05  # least share of an author's samples in any class it uses at all
+ANYTHING = 0.05  # of an author's samples are of any class, so that none is quite excluded
 SPOKEN = "the king and queen"  # few words: a small LSTM learns them in some tens of steps
 
 
@@ -46,7 +46,7 @@ def drawings(source: Source) -> Samples:
     rng = stream(0, "made", source.name)
     n, (_, h, w) = source.train + source.test, source.shape
     owner = np.sort(np.concatenate([np.arange(AUTHORS).repeat(2), rng.integers(AUTHORS, size=n - 2 * AUTHORS)]))
-    taste = rng.dirichlet(np.full(source.classes, 0.5), size=AUTHORS) + GAP / source.classes
+    taste = rng.dirichlet(np.full(source.classes, 0.3), size=AUTHORS) + ANYTHING / source.classes
     y = np.array([rng.choice(source.classes, p=taste[each] / taste[each].sum()) for each in owner])
     ink = patterns(rng, source.classes, (1, h, w))[y] > 0.5
     slant, weight = rng.integers(-1, 2, size=AUTHORS), rng.uniform(0.6, 1.0, size=AUTHORS)
@@ -87,7 +87,7 @@ def plays(source: Source) -> Samples:
     train, test = source.train // AUTHORS, source.test // AUTHORS
     parts: list[list[np.ndarray]] = [[], [], [], []]
     for _ in range(AUTHORS):
-        likes = rng.dirichlet(np.full(len(words), 0.15))
+        likes = rng.dirichlet(np.full(len(words), 0.5))
         said = " ".join(rng.choice(words, size=train + test + 2 * length, p=likes))
         x, y = windows(said, length)
         cut = slice(train + length, train + length + test)  # no character of it was seen in training

@@ -11,7 +11,19 @@ from fednb.data.pictures import Blood, Digits, TinyImageNet, Torchvision
 from fednb.data.text import LENGTH, UNKNOWN, VOCABULARY, WINDOW, Roles, Topics
 from fednb.data.writers import Writers
 
-__all__ = ["DataNotFound", "Dataset", "Source", "UnknownData", "available", "find", "load", "names", "root", "table"]
+__all__ = [
+    "DataNotFound",
+    "Dataset",
+    "Source",
+    "UnknownData",
+    "available",
+    "find",
+    "load",
+    "names",
+    "root",
+    "table",
+    "title",
+]
 
 IDX = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 CIFAR10_FILES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "batches.meta")
@@ -53,11 +65,20 @@ CATALOGUE = (
     Source("yahoo-answers-made", 10, (162, 20), 600, 200, made.Made(made.questions)),
 )  # fmt: skip
 SOURCES = {source.name: source for source in CATALOGUE}
+TITLES = {
+    "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "fashion-mnist": "Fashion-MNIST", "tiny-imagenet": "Tiny-ImageNet",
+    "femnist": "FEMNIST", "bloodmnist": "BloodMNIST", "shakespeare": "Shakespeare", "yahoo-answers": "Yahoo! Answers",
+}  # fmt: skip
 
 
 def names() -> list[str]:
     """The names `load` takes."""
     return list(SOURCES)
+
+
+def title(name: str) -> str:
+    """The name that papers have for a data set; ours where no paper has it."""
+    return TITLES.get(find(name).name, find(name).name)
 
 
 def load(name: str) -> Dataset:

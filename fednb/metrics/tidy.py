@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -48,3 +48,10 @@ def probed(results: Results, what: str) -> Iterator[tuple[dict[str, Any], Kept]]
     """The same for all runs of a grid."""
     for cell, run in results:
         yield from kept_of(cell, run, results.probe, what)
+
+
+def finished(results: Results) -> Results:
+    """The results without runs that diverged: their last model is not a number, and later rounds were never probed."""
+    there = [(cell, run) for cell, run in results if run.status == "finished"]
+    cells, runs = zip(*there, strict=True) if there else ((), ())
+    return replace(results, grid=replace(results.grid, cells=cells), runs=runs)

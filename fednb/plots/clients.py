@@ -13,17 +13,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def clients_by_class(counts: dict[str, np.ndarray], row: int = 99, own_scale: bool = False) -> Figure:
-    """Who has what: clients down, classes across, one panel per partition, at most `row` of them side by side.
+def clients_by_class(counts: dict[str, np.ndarray], row: int = 99) -> Figure:
+    """Who has what: clients down, classes across, one panel per partition.
 
-    own_scale: a colour scale for every panel, where data sets with few and many classes stand together.
+    row: so many panels side by side, with one colour scale; data sets with many classes are given a row of their own.
     """
     with _style():
         fig, axes = _panels(len(counts), height=3.2, row=row)
-        top = max(c.max() for c in counts.values())
-        for ax, (name, table) in zip(axes, counts.items(), strict=True):
-            most = table.max() if own_scale else top
-            sns.heatmap(table, ax=ax, cmap=HEAT, vmin=0, vmax=most, cbar=own_scale or ax is axes[-1])
+        shown = list(counts.values())
+        for i, (ax, (name, table)) in enumerate(zip(axes, counts.items(), strict=True)):
+            beside = shown[i - i % row : i - i % row + row]
+            top = max(c.max() for c in beside)
+            sns.heatmap(table, ax=ax, cmap=HEAT, vmin=0, vmax=top, cbar=table is beside[-1])
             ax.set(title=f"{name}: samples", xlabel="class", ylabel="client")
     return fig
 

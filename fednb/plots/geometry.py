@@ -69,8 +69,9 @@ def _same_axes(points: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 def _spread_lines(part: pd.DataFrame, spreads: pd.DataFrame | None, by: str) -> list[str]:
     if spreads is None:
         return []
-    here = spreads[(spreads["measure"] == "spread") & spreads["key"].isin(part["key"])]
-    here = here[here["round"].isin(part["round"])] if "round" in here and "round" in part else here
+    here = spreads[spreads["measure"] == "spread"]
+    for column in spreads.columns.intersection(part.columns).drop("measure", errors="ignore"):
+        here = here[here[column].isin(part[column])]
     seen = here.groupby(by, sort=False)["value"].mean()
     return [f"spread of {value}: {number:.3g}" for value, number in seen.items()]
 

@@ -30,7 +30,8 @@ def curves(
     parts = list(_parts(histories.dropna(subset=[y]), *_several(panel)))
     names = list(dict.fromkeys(str(value).removesuffix(dashed) for value in histories[by]))
     with _style():
-        fig, axes = _panels(len(parts), width=4.8 if len(parts) == 1 else 3.8, row=ROW, sharex=len(parts) > 1)
+        width = 4.8 if len(parts) == 1 else 3.8
+        fig, axes = _panels(len(parts), width=width, row=_row(len(parts)), sharex=len(parts) > 1)
         for ax, (title, shown) in zip(axes, parts, strict=True):
             for value, part in shown.groupby(by, sort=False):
                 how = look(names.index(str(value).removesuffix(dashed)))
@@ -40,56 +41,55 @@ def curves(
                 ax.plot(seen.index + 1, seen["mean"], **how, ms=3.5, lw=1.5, markevery=every, label=str(value))
                 ax.fill_between(seen.index + 1, seen["min"], seen["max"], color=how["color"], alpha=0.15, lw=0)
             ax.set(xlabel="round", ylabel=ylabel or y, title=title or ylabel or y, yscale="log" if log else "linear")
+            ax.xaxis.get_major_locator().set_params(integer=True)
         _legend(fig, axes, by)
     return fig
 
 
-def compare(table: pd.DataFrame, base: str = "", title: str = "", xlabel: str = "accuracy, percent") -> Figure:
+def compare(
+    table: pd.DataFrame, base: str = "", title: str = "", xlabel: str = "accuracy, percent", down: Panel = "method"
+) -> Figure:
     """`fn.compare`'s table: one panel per setting, methods down; hollow the paper's, filled ours with their spread.
 
-    base: show what each method gains over this one, in points, which is what smaller scales can be compared in.
+    base: the method that the gains in the table are over, where it has gains (`fn.compare(..., base=...)`). down:
+    what goes down instead of methods, such as ("dataset", "alpha"); then there is a panel per method, in one scale.
     """
-    shown = _gained(table, base) if base else table
-    parts = list(_parts(shown.reset_index(), *[n for n in table.index.names if n != "method"]))
+    rows_by = tuple(name for name in _several(down) if name in table.index.names)
+    parts = list(_parts(table.reset_index(), *[n for n in table.index.names if n not in rows_by]))
     with _style():
         rows = max(len(part) for _, part in parts)
-        fig, axes = _panels(len(parts), width=4.2, height=1.1 + 0.24 * rows, row=ROW)
+        size = {"width": 4.2, "height": 1.1 + 0.24 * rows, "row": _row(len(parts))}
+        fig, axes = _panels(len(parts), **size, sharex=down != "method")
         for ax, (name, part) in zip(axes, parts, strict=True):
-            _dots(ax, part[::-1], _ours(shown))
+            ax.tick_params("x", labelbottom=True)
+            _dots(ax, part[::-1], rows_by, _ours(table))
             ax.set(title=name, xlabel=f"gain over {base}, points" if base else xlabel)
-            if base:
+            if base or xlabel.startswith("gain"):
                 ax.axvline(0, color="0.4", lw=0.8)
-        axes[0].legend(loc="best")
+        fig.set_figwidth(fig.get_figwidth() + 1.4)  # for the legend, which would hide dots inside a panel
+        fig.legend(*axes[0].get_legend_handles_labels(), loc="outside right center")
         fig.suptitle(title, fontsize=11)
     return fig
 
 
-def _dots(ax: Axes, part: pd.DataFrame, ours: str) -> None:
-    """One line per method: the paper's number, ours, and a thin line between them."""
+def _dots(ax: Axes, part: pd.DataFrame, down: tuple[str, ...], ours: str) -> None:
+    """One line per method, or per value of `down`: the paper's number, ours, and a thin line between them."""
     at = np.arange(len(part))
     ax.hlines(at, part["paper"], part["ours"], color="0.8", lw=1, zorder=1)
-    ax.scatter(part["paper"], at, facecolors="none", edgecolors="0.3", marker="D", s=28, label="paper", zorder=2)
+    ax.scatter(part["paper"], at, facecolors="white", edgecolors="0.3", marker="D", s=28, zorder=2, label=_theirs(part))
     ax.errorbar(part["ours"], at, xerr=part["std"].fillna(0), **look(0), ls="", ms=5, capsize=2, label=ours)
-    ax.set_yticks(at, part["method"])
+    ax.set_yticks(at, part[list(down)].astype(str).agg(", ".join, axis=1))
     ax.set_ylim(-0.7, len(part) - 0.3)
+
+
+def _theirs(part: pd.DataFrame) -> str:
+    return f"paper\n({part['paper on'].iloc[0]})" if "paper on" in part else "paper"
 
 
 def _ours(shown: pd.DataFrame) -> str:
     n = shown["n"].dropna()
-    return f"ours, mean ± std, n = {int(n.max())}" if len(n) and n.max() > 1 else "ours, n = 1"
-
-
-def _gained(table: pd.DataFrame, base: str) -> pd.DataFrame:
-    """Both columns as differences to one method in the same setting."""
-    settings = [n for n in table.index.names if n != "method"]
-    flat = table.reset_index()
-    of_base = flat[flat["method"] == base].set_index(settings) if settings else flat[flat["method"] == base]
-    rest = flat[flat["method"] != base]
-    for column in ("paper", "ours"):
-        known = of_base[column].groupby(level=list(range(len(settings))), dropna=False).first() if settings else None
-        minus = rest.set_index(settings).index.map(known) if known is not None else of_base[column].iloc[0]
-        rest = rest.assign(**{column: rest[column] - np.asarray(minus, dtype=float)})
-    return rest.set_index([*settings, "method"])
+    who = f"ours\n({shown['ours on'].iloc[0]})" if "ours on" in shown else "ours"
+    return f"{who},\nmean ± std, n = {int(n.max())}" if len(n) and n.max() > 1 else f"{who}, n = 1"
 
 
 def sweep(
@@ -99,24 +99,40 @@ def sweep(
     panel: Panel = "",
     xlabel: str = "",
     ylabel: str = "",
-    log: bool = False,
+    log: bool | str = False,
 ) -> Figure:
     """A quantity against a number that was varied: the mean over seeds with their range.
 
-    Methods that have no such number are flat lines.
+    Methods that have no such number are flat lines. log: True for the number that was varied, "xy" for both.
+    Gains (see `fn.gains`) are drawn with their zero.
     """
     parts = list(_parts(scores.dropna(subset=["value"]), *_several(panel)))
     names = list(dict.fromkeys(scores[by]))
     with _style():
-        fig, axes = _panels(len(parts), width=4.8 if len(parts) == 1 else 3.8, row=ROW)
+        width = 4.8 if len(parts) == 1 else 3.8
+        fig, axes = _panels(len(parts), width=width, row=_row(len(parts)), sharex=len(parts) > 1)
         for ax, (title, shown) in zip(axes, parts, strict=True):
+            ax.tick_params("x", labelbottom=True)
             for value, part in shown.groupby(by, sort=False):
                 _swept(ax, part, x, str(value), look(names.index(value)))
             ax.set(xlabel=xlabel or x, ylabel=ylabel or str(scores["measure"].iloc[0]), title=title)
             if log:
-                ax.set_xscale("log")
+                ax.set(xscale="log", yscale="log" if log == "xy" else "linear")
+                _ticks(ax, sorted(scores[x].dropna().unique()))
+            if (shown["measure"] == "gain").all():
+                ax.axhline(0, color="0.4", lw=0.8, zorder=1)
         _legend(fig, axes, by)
     return fig
+
+
+def _ticks(ax: Axes, values: list[float]) -> None:
+    """On a logarithmic axis: the values that were tried, where they are few; too near to the next they have no text."""
+    if len(values) <= 8:
+        named: list[float] = []
+        for value in reversed(values):
+            named += [value] if not named or value * 1.5 <= named[-1] else []
+        ax.set_xticks(values, [f"{value:g}" if value in named else "" for value in values])
+        ax.set_xticks([], minor=True)
 
 
 def _swept(ax: Axes, part: pd.DataFrame, x: str, name: str, how: dict[str, Any]) -> None:
@@ -144,6 +160,11 @@ def bars(scores: pd.DataFrame, by: str = "method", panel: Panel = "", ylabel: st
             ax.grid(visible=False, axis="x")
         fig.suptitle(title, fontsize=11)
     return fig
+
+
+def _row(panels: int) -> int:
+    """How many panels go side by side; four make a square."""
+    return 2 if panels == 4 else ROW
 
 
 def _several(panel: Panel) -> tuple[str, ...]:

@@ -1,0 +1,65 @@
+"""How sharp a model is: the largest curvatures of its loss, and the loss on the plane of their directions."""
+
+from __future__ import annotations
+
+from math import nan
+from typing import TYPE_CHECKING
+
+from fednb.metrics import hessian, landscape
+from fednb.metrics.hessian import Eigen
+from fednb.metrics.tidy import about, finished
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fednb.grid import Results
+
+_held: dict[tuple, dict[str, Eigen]] = {}  # the last answer: a figure and a table want the same directions
+
+
+def eigenvalues(
+    results: Results, samples: int | None = None, tolerance: float = 1e-2, most: int = 200
+) -> pd.DataFrame:  # fmt: skip
+    """The two eigenvalues of largest magnitude of each run's Hessian (FedFFT App. D.2): order 1 and 2, nan if diverged.
+
+    As "eigenvalue" with its sign, and as "sharpness" without: a direction that bends down is as far from flat.
+    samples: test samples, the same for all runs; 500 as in the paper, at smoke scale 50, if nothing is said.
+    tolerance, most: see `hessian.top`; residuals of 1% leave an error in the values of about its square.
+    """
+    import pandas as pd
+
+    sound = finished(results)
+    lost = [
+        {**about(cell, run, len(run.rows) - 1), "measure": "eigenvalue", "order": order, "value": nan}
+        for cell, run in results if run.status != "finished" for order in (1, 2)
+    ]  # fmt: skip
+    seen = hessian.table(sound, _directions(sound, samples, tolerance, most))
+    both = pd.concat([seen, pd.DataFrame(lost)], ignore_index=True) if lost else seen
+    return pd.concat([both, both.assign(measure="sharpness", value=both["value"].abs())], ignore_index=True)
+
+
+def surface(
+    results: Results, points: int | None = None, radius: float = 0.5, samples: int | None = None,
+    tolerance: float = 1e-2, most: int = 200,
+) -> pd.DataFrame:  # fmt: skip
+    """The loss at `points` x `points` places up to `radius` along the two sharpest directions of each run's model.
+
+    points: 21, at smoke scale 7, if nothing is said. radius: five times the papers' ρ; their axes are not known.
+    """
+    sound = finished(results)
+    directions = _directions(sound, samples, tolerance, most)
+    points = points or _by_scale(results, 7, 21)
+    return landscape.surfaces(sound, directions, radius, points, samples or _by_scale(results, 50, 500))
+
+
+def _directions(results: Results, samples: int | None, tolerance: float, most: int) -> dict[str, Eigen]:
+    samples = samples or _by_scale(results, 50, 500)
+    key = (samples, tolerance, most, *(run.key for run in results.runs))  # a run's key says all about its model
+    if key not in _held:
+        _held.clear()
+        _held[key] = hessian.of_runs(results, 2, samples, tolerance=tolerance, most=most)
+    return _held[key]
+
+
+def _by_scale(results: Results, smoke: int, else_: int) -> int:
+    return smoke if results.grid.scale == "smoke" else else_
