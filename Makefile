@@ -16,7 +16,7 @@ demo: $(VENV)/.notebooks
 test: unit notebooks
 
 unit: $(VENV)/.test
-	$(BIN)/python -m pytest -p no:nbmake tests fednb
+	$(BIN)/python -m pytest -p no:nbmake -n 2 tests fednb
 
 # A store of its own: every notebook really runs.
 notebooks: $(VENV)/.test

@@ -164,28 +164,25 @@ def compare(scores: pd.DataFrame, printed: pd.DataFrame, measure: str = "accurac
             gains(t, {m: base for m in dict.fromkeys(t["method"]) if m != base}, measure) for t in (scores, printed)
         )
         measure = "gain"
-    ours, theirs = (t[t["measure"] == measure] for t in (scores, printed))
-    others = {c: theirs[c].iloc[0] for c in ("dataset", "model") if _stands_in(ours, theirs, c)}
-    for column, first in others.items():
-        theirs = theirs[theirs[column] == first]
-    keys = [c for c in theirs if c in ours and c not in (*NOT_A_SETTING, *others) and theirs[c].notna().any()]
-    keys += ["method"]
+    ours = scores[scores["measure"] == measure]
+    others = {c: (printed[c].iloc[0], ours[c].iloc[0]) for c in ("dataset", "model") if _stands_in(ours, printed, c)}
+    for column, (first, _) in others.items():
+        ours, printed = ours.assign(**{column: first}), printed[printed[column] == first]
+    keys = [c for c in printed if c in ours and c not in NOT_A_SETTING and printed[c].notna().any()] + ["method"]
+    theirs = printed[printed["measure"] == measure]  # nothing, where the paper did not count it
     seen = ours.groupby(keys, sort=False, dropna=False)["value"].agg(ours="mean", std="std", n="count").reset_index()
     paper = theirs.drop_duplicates(keys)[[*keys, "value"]].rename(columns={"value": "paper"})
     here = seen.merge(paper, on=keys, how="left")  # merged, not joined: a setting without an alpha is still one
     both = pd.concat([paper.merge(seen, on=keys, how="left"), here[here["paper"].isna()]]).set_index(keys)
     both = both.assign(difference=both["ours"] - both["paper"])[["paper", "ours", "std", "n", "difference"]]
-    return both.assign(**_on(others.values(), (ours[c].iloc[0] for c in others))) if others else both
+    told = {"paper on": ", ".join(a for a, _ in others.values()), "ours on": ", ".join(b for _, b in others.values())}
+    return both.assign(**told) if others else both
 
 
 def _stands_in(ours: pd.DataFrame, theirs: pd.DataFrame, column: str) -> bool:
     """Whether all of ours is on one thing that the paper does not have."""
     known = column in ours and column in theirs and len(theirs) > 0
     return known and ours[column].nunique() == 1 and ours[column].iloc[0] not in set(theirs[column])
-
-
-def _on(theirs: Iterable[str], ours: Iterable[str]) -> dict[str, str]:
-    return {"paper on": ", ".join(theirs), "ours on": ", ".join(ours)}
 
 
 def gains(scores: pd.DataFrame, over: dict[str, str], measure: str = "accuracy") -> pd.DataFrame:
@@ -200,7 +197,7 @@ def gains(scores: pd.DataFrame, over: dict[str, str], measure: str = "accuracy")
     parts = []
     for left, right in over.items():
         base = mine[mine["method"] == right]
-        keys = [c for c in same if base[c].notna().any()]
+        keys = [c for c in same if base.empty or base[c].notna().any()]
         both = mine[mine["method"] == left].merge(base[[*keys, "value"]], on=keys, suffixes=("", "_base"))
         parts.append(both.assign(value=both["value"] - both["value_base"], measure="gain").drop(columns="value_base"))
     return pd.concat(parts, ignore_index=True)

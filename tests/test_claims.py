@@ -216,7 +216,9 @@ def test_the_gain_is_least_at_one_place():
     found = claim("gain_least_at", 0, "accuracy", **how).judge(scores(seen, model=1))
     assert found == {"all A": (True, "+2, elsewhere +5 or more"), "all X": (False, "+3, elsewhere +3 or more")}
     assert judged(scores(seen, model=1), "gain_least_at", 3.0, **how) == [False, False]
-    half = scores({k: v for k, v in seen.items() if k != ("B", "r")}, model=1)
+    more = seen | {("A", "s"): 90, ("B", "s"): 70}
+    assert judged(scores(more, model=1), "gain_least_at", **how) == [True, False]
+    half = scores({k: v for k, v in more.items() if k != ("B", "r")}, model=1)
     assert judged(half, "gain_least_at", **how) == [False, False]
     assert judged(scores({k: v for k, v in seen.items() if k[1] == "r"}, model=1), "gain_least_at", **how) == []
 

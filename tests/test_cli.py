@@ -64,7 +64,7 @@ def test_lists(what, capsys):
         (["run", "--model", "cnn5"], "needs images of at least 16x16"),
         (["run", "--data", "cifar100", "--model", "resnet20-gn"], "'cifar100' is not here: looked for"),
         (["show", "nosuchkey"], "no run 'nosuchkey'"),
-        (["notebook", "fedfft/02"], "no notebook 'fedfft/02'; closest: fedfft/01"),
+        (["notebook", "fedfft/99"], "no notebook 'fedfft/99'; closest: fedfft/"),
         (["notebook", "fedfft/01", "--scale", "huge"], "scale = 'huge': must be one of smoke, laptop, paper"),
         (["notebook", "fedfft/01", "-p", "band", "3"], "no parameter 'band'; it has: scale, seeds, bands, device"),
     ],

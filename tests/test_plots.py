@@ -319,3 +319,42 @@ def test_comparisons_say_what_is_compared():
     table = pd.DataFrame({"paper": [1.0], "ours": [2.0], "std": [nan], "n": [1]}, index=pd.Index(["A"], name="method"))
     (ax,) = panels(plots.compare(table, xlabel="rounds"))
     assert ax.get_xlabel() == "rounds" and legend(ax) == ["paper", "ours, n = 1"]
+
+
+def test_pairs_of_curves_share_a_colour_and_one_is_dashed():
+    """A and "A + F" look alike but for the line; B has a look of its own; logarithms only where asked for."""
+    pair = pd.DataFrame({"method": m, "round": t, "value": 10.0**t} for m in ("A", "A + F", "B") for t in range(3))
+    (ax,) = panels(plots.curves(pair, y="value", dashed=" + F", log=True))
+    a, with_f, b = ((line.get_color(), line.get_marker()) for line in ax.lines)
+    assert a == with_f != b
+    assert [line.get_linestyle() for line in ax.lines] == ["-", "--", "-"]
+    assert legend(ax) == ["A", "A + F", "B"] and ax.get_yscale() == "log"
+    (ax,) = panels(plots.curves(pair, y="value"))
+    assert {line.get_linestyle() for line in ax.lines} == {"-"} and ax.get_yscale() == "linear"
+
+
+def test_settings_can_go_down_instead_of_methods():
+    """A panel per method in one scale, a line per setting; a column that the table does not have is passed over."""
+    index = pd.MultiIndex.from_product([["d1", "d2"], [0.1, 0.6], ["A", "B"]], names=["dataset", "alpha", "method"])
+    table = pd.DataFrame({"paper": range(8), "ours": range(8), "std": nan, "n": 1.0, "difference": 0.0}, index=index)
+    figure = plots.compare(table, down=("dataset", "alpha", "severity"), xlabel="gain, points")
+    left, right = panels(figure)
+    assert [left.get_title(), right.get_title()] == ["A", "B"] and left.get_xlim() == right.get_xlim()
+    assert [t.get_text() for t in left.get_yticklabels()] == ["d2, 0.6", "d2, 0.1", "d1, 0.6", "d1, 0.1"]
+    assert any(list(line.get_xdata()) == [0, 0] for line in right.lines)
+
+
+@pytest.mark.parametrize("log, scales", [(False, "linear linear"), (True, "log linear"), ("xy", "log log")])
+def test_a_sweep_in_logarithms_shows_the_values_that_were_tried(log, scales):
+    tried = pd.DataFrame({"method": "A", "measure": "m", "T": [4, 16, 64], "value": [4.0, 2.0, 1.0]})
+    (ax,) = panels(plots.sweep(tried, x="T", log=log))
+    assert f"{ax.get_xscale()} {ax.get_yscale()}" == scales
+    if log:
+        assert [t.get_text() for t in ax.get_xticklabels()] == ["4", "16", "64"] and not len(ax.get_xticks(minor=True))
+
+
+def test_four_panels_make_a_square():
+    tried = pd.DataFrame({"method": "A", "measure": "m", "p": p, "x": [1, 2], "value": 1.0} for p in "abcd")
+    tried = tried.explode("x")
+    places = {tuple(ax.get_subplotspec().get_geometry()[:2]) for ax in panels(plots.sweep(tried, x="x", panel="p"))}
+    assert places == {(2, 2)}

@@ -217,7 +217,8 @@ def test_a_stand_in_is_beside_the_papers_first_data_set_and_says_so():
     ours = rows({("FedSAM", 0.1): [70.0]}, dataset="digits")
     printed = pd.concat(rows({("FedSAM", 0.1): [v]}, dataset=d) for d, v in (("CIFAR-10", 60.0), ("CIFAR-100", 30.0)))
     table = compare(ours, printed)
-    assert table.loc[(0.1, "FedSAM"), ["paper", "ours", "difference"]].tolist() == [60, 70, 10]
+    assert table.index.names == ["alpha", "dataset", "method"]
+    assert table.loc[(0.1, "CIFAR-10", "FedSAM"), ["paper", "ours", "difference"]].tolist() == [60, 70, 10]
     assert table[["paper on", "ours on"]].to_numpy().tolist() == [["CIFAR-10", "digits"]]
     both = pd.concat([ours, ours.assign(dataset="Fashion-MNIST")])
     assert len(compare(both, printed)) == 4 and "ours on" not in compare(both, printed)
