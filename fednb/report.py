@@ -10,10 +10,11 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from fednb.claims import NOT_A_SETTING, Claim
+from fednb.claims import Claim
 from fednb.evidence import EVIDENCE, UnknownEvidence
 from fednb.experiment import Run
 from fednb.grid import Grid, NeedsGpu, Results
+from fednb.rules import NOT_A_SETTING
 from fednb.store import atomically, home
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ def test_two_at_a_time_give_the_bits_of_one_after_another(store, monkeypatch):
 def test_status_from_the_command_line(capsys):
     assert main(["grid", "status", "fedfft", "table3", "table8", "--seeds", "3"]) == 0
     said = capsys.readouterr().out
-    assert said.count("absent") == 20 and "None (FedSAM)" in said
+    assert said.count("absent") == 16 and "None (FedSAM)" in said
 
 
 def test_bad_asks_are_refused(capsys):
