@@ -90,7 +90,8 @@ class Discrepancy(Part):
         l2: p_k ∝ max(0, p_k − a d_k + b),  d_k = ‖D_k − uniform‖₂
         cosine: p_k ∝ max(0, p_k − a d_k + b),  d_k = 1 − cos(D_k, uniform)
         """
-        d = _DISTANCES[self.distance](k.labels.to(p) / k.labels.sum(-1, keepdim=True))
+        labels = k.labels.to(p)
+        d = _DISTANCES[self.distance](labels / labels.sum(-1, keepdim=True))
         if self.distance == "kl":
             d = d / d.sum().clamp_min(torch.finfo(p.dtype).tiny)
         kept = (p - self.a * d + self.b).clamp_min(0)
