@@ -51,13 +51,18 @@ def _pairs(claim: Claim, seen: pd.Series) -> Iterator[tuple[str, float, float]]:
             yield named, seen.get(left, np.nan), seen.get(right, np.nan)
 
 
-def _above(table: pd.DataFrame, claim: Claim) -> Judged:
-    """{measure} of {left} is above that of {right} by more than {tolerance}"""
+def _compared(table: pd.DataFrame, claim: Claim, holds: Callable[[float], bool]) -> Judged:
+    """Whether the difference of each pair is as it should be, setting by setting."""
     return {
-        f"{where} {named}".strip(): (bool(a - b > claim.tolerance), f"{a:.4g} against {b:.4g}: {a - b:+.3g}")
+        f"{where} {named}".strip(): (bool(holds(a - b)), f"{a:.4g} against {b:.4g}: {a - b:+.3g}")
         for where, part in _split(table)
         for named, a, b in _pairs(claim, _means(part))
     }
+
+
+def _above(table: pd.DataFrame, claim: Claim) -> Judged:
+    """{measure} of {left} is above that of {right} by more than {tolerance}"""
+    return _compared(table, claim, lambda apart: apart > claim.tolerance)
 
 
 def _each_above(table: pd.DataFrame, claim: Claim) -> Judged:
@@ -74,29 +79,17 @@ def _each_above(table: pd.DataFrame, claim: Claim) -> Judged:
 
 def _not_above(table: pd.DataFrame, claim: Claim) -> Judged:
     """{measure} of {left} is not above that of {right} by more than {tolerance}"""
-    return {
-        f"{where} {named}".strip(): (bool(a - b <= claim.tolerance), f"{a:.4g} against {b:.4g}: {a - b:+.3g}")
-        for where, part in _split(table)
-        for named, a, b in _pairs(claim, _means(part))
-    }
+    return _compared(table, claim, lambda apart: apart <= claim.tolerance)
 
 
 def _below(table: pd.DataFrame, claim: Claim) -> Judged:
     """{measure} of {left} is below that of {right} by more than {tolerance}"""
-    return {
-        f"{where} {named}".strip(): (bool(b - a > claim.tolerance), f"{a:.4g} against {b:.4g}: {a - b:+.3g}")
-        for where, part in _split(table)
-        for named, a, b in _pairs(claim, _means(part))
-    }
+    return _compared(table, claim, lambda apart: -apart > claim.tolerance)
 
 
 def _near(table: pd.DataFrame, claim: Claim) -> Judged:
     """{measure} of {left} is within {tolerance} of that of {right}"""
-    return {
-        f"{where} {named}".strip(): (bool(abs(a - b) <= claim.tolerance), f"{a - b:+.3g}")
-        for where, part in _split(table)
-        for named, a, b in _pairs(claim, _means(part))
-    }
+    return _compared(table, claim, lambda apart: abs(apart) <= claim.tolerance)
 
 
 def _first(table: pd.DataFrame, claim: Claim) -> Judged:

@@ -1,11 +1,11 @@
 """FEMNIST and Shakespeare by author: LEAF's json files, the subset in one file, and the text of each role."""
 
 import json
-import os
 
 import numpy as np
 import pytest
 import torch
+from real_data import real
 
 from fednb.data import sources
 from fednb.data.leaf import json_files
@@ -13,21 +13,6 @@ from fednb.data.resident import Resident
 from fednb.data.sources import DataNotFound, available, load
 from fednb.data.text import ALPHABET, UNKNOWN, apart, characters, letters, spoken, windows
 from fednb.data.writers import held_out
-
-
-def real(name: str) -> pytest.MarkDecorator:
-    """Skip unless the folder of FEDNB_DATA holds the set."""
-    here = os.environ.get("FEDNB_DATA") and available(name)
-    return pytest.mark.skipif(not here, reason=f"FEDNB_DATA has no {name}")
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """An empty data folder, and no network."""
-    monkeypatch.setenv("FEDNB_DATA", str(tmp_path))
-    monkeypatch.setenv("FEDNB_OFFLINE", "1")
-    sources.held.cache_clear()
-    return tmp_path
 
 
 def write_json(place, name: str, users: dict[str, tuple[list, list]]):

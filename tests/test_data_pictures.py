@@ -1,34 +1,19 @@
 """Tiny ImageNet and BloodMNIST are read from the files their makers publish, checked, and decoded once."""
 
-import os
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from real_data import real
 
 from fednb.data import sources
 from fednb.data.files import md5
 from fednb.data.pictures import Blood, TinyImageNet
-from fednb.data.sources import DataNotFound, available, load
+from fednb.data.sources import DataNotFound, load
 
 WORDS = [f"n{i:08d}" for i in range(200)]
-
-
-def real(name: str) -> pytest.MarkDecorator:
-    """Skip unless the folder of FEDNB_DATA holds the set."""
-    here = os.environ.get("FEDNB_DATA") and available(name)
-    return pytest.mark.skipif(not here, reason=f"FEDNB_DATA has no {name}")
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """An empty data folder, and no network."""
-    monkeypatch.setenv("FEDNB_DATA", str(tmp_path))
-    monkeypatch.setenv("FEDNB_OFFLINE", "1")
-    sources.held.cache_clear()
-    return tmp_path
 
 
 def flat(shade: int, size: int = 64, mode: str = "RGB") -> Image.Image:

@@ -1,30 +1,15 @@
 """Yahoo! Answers: rows become topics and token numbers, by a vocabulary of the training split."""
 
 import csv
-import os
 
 import numpy as np
 import pytest
 import torch
+from real_data import real
 
 from fednb.data import sources, text
 from fednb.data.sources import DataNotFound, available, load
 from fednb.data.text import TOPICS, numbered, row, tokens
-
-
-def real(name: str) -> pytest.MarkDecorator:
-    """Skip unless the folder of FEDNB_DATA holds the set."""
-    here = os.environ.get("FEDNB_DATA") and available(name)
-    return pytest.mark.skipif(not here, reason=f"FEDNB_DATA has no {name}")
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """An empty data folder, and no network."""
-    monkeypatch.setenv("FEDNB_DATA", str(tmp_path))
-    monkeypatch.setenv("FEDNB_OFFLINE", "1")
-    sources.held.cache_clear()
-    return tmp_path
 
 
 def write(place, train: list[list[str]], test: list[list[str]]):
