@@ -161,16 +161,6 @@ class Made:
         return SimpleNamespace(round=t, vectors=vectors, layout=layout(a=64, b=64), clients=range(len(x)))
 
 
-def test_figure_2_has_before_after_and_the_draws():
-    """Distances 3, 0, 1, 2 times √64: 12 in the mean. HighPass(0.05) takes one frequency, the mean, and all is gone."""
-    table = drift.divergence_by_layer(Made(), draws=3)
-    assert list(table.columns[:5]) == ["alpha", "method", "seed", "round", "key"]
-    assert len(table) == 3 * 2 * (1 + 1 + 3) and set(table["draw"][table["measure"] == "random"]) == {0, 1, 2}
-    means = table[table["method"] == "FedAvg"].groupby("measure")["value"].mean()
-    assert means["before"] == pytest.approx(12)
-    assert means["after"] == pytest.approx(0, abs=1e-6) and 11 < means["random"] < 12
-
-
 def test_drift_and_cosines_have_a_row_per_layer_and_one_for_all():
     """Constants −3, 0, 1, 2: one pair agrees, two are opposed, three have a vector of zero: (1 − 2) / 6."""
     moved, agreed = drift.drift_by_layer(Made()), drift.agreement_by_layer(Made())

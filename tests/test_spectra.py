@@ -135,14 +135,15 @@ class Made:
             vectors = {"gradient": (scale * AMOUNTS).expand(4, 64)}
             frame = dict(vectors=vectors, layout=layout(a=32, b=32), clients=range(4))
             kept = [SimpleNamespace(round=t, **frame) for t in self.probe.rounds]
-            about = dict(method=SimpleNamespace(name="FedAvg"), seed=7, key="k", all_probed=lambda _, k=kept: k)
-            yield SimpleNamespace(tags={"alpha": alpha}), SimpleNamespace(**about)
+            about = dict(seed=7, key="k", all_probed=lambda _, k=kept: k)
+            yield SimpleNamespace(tags={"alpha": alpha}, label="Ours"), SimpleNamespace(**about)
 
 
 def test_tables_have_a_row_per_run_round_measure_and_band():
     """32 numbers, 17 frequencies, 8 in the first of two bands: 32 · 3.5 / 8 = 14; twice as far, four times that."""
     table = spectra.variance_by_band(Made(), "gradient", bands=2)
     assert len(table) == 2 * 2 * 2 and set(table["round"]) == {0, 3} and set(table["seed"]) == {7}
+    assert set(table["method"]) == {"Ours"}  # the grid's label, not the method's own name
     first = table[table["band"] == 1].groupby("alpha")["value"].unique()
     assert first[0.6] == pytest.approx(14) and first[0.1] == pytest.approx(56)
     assert table[table["band"] == 2]["value"].max() == pytest.approx(0, abs=1e-20)

@@ -97,28 +97,6 @@ def agreements(x: Tensor, layout: Layout) -> dict[str, float]:
     return {name: agreement(z) for name, z in _with_whole(x, layout).items()}
 
 
-def divergence_by_layer(
-    results: Results, filter: Filter | None = None, what: str = "gradient", draws: int = 5
-) -> pd.DataFrame:
-    """SpecGradFilter's Figure 2 from probed runs, with a control: divergence before, after, and in random axes.
-
-    filter: HighPass(0.05), the paper's (§V-A), if none is given. Rows of measure "random", the same filter in random
-    axes (`Turned`), come once per draw.
-    """
-    chosen = HighPass(0.05) if filter is None else filter
-    kinds: list[tuple[str, int, Filter | None]] = [("before", 0, None), ("after", 0, chosen)]
-    kinds += [("random", draw, Turned.of(chosen, seed=draw)) for draw in range(draws)]
-
-    def rows(x: Tensor, layout: Layout) -> list[dict[str, Any]]:
-        return [
-            {"measure": measure, "draw": draw, "layer": layer, "value": value}
-            for measure, draw, each in kinds
-            for layer, value in divergence(x, layout, each).items()
-        ]
-
-    return _tidy(results, what, rows)
-
-
 def drift_by_layer(results: Results) -> pd.DataFrame:
     """Client drift from probed moves: the mean distance of client models from the global one that they received."""
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fednb.filters import bins
+from fednb.metrics.tidy import probed
 from fednb.vectors import Layout
 
 if TYPE_CHECKING:
@@ -77,15 +78,12 @@ def _tidy(results: Results, what: str, measures: dict[str, Callable[[Tensor, Lay
     """One row per run, probed round, measure and band; a round with a single participant has nothing to compare."""
     import pandas as pd
 
-    rows = []
-    for cell, run in results:
-        for kept in run.all_probed(results.probe):
-            if len(kept.clients) < 2:
-                continue
-            for measure, of in measures.items():
-                values = of(kept.vectors[what], kept.layout).tolist()
-                about = {**cell.tags, "method": run.method.name, "seed": run.seed, "round": kept.round, "key": run.key}
-                rows += [{**about, "measure": measure, "band": m + 1, "value": v} for m, v in enumerate(values)]
+    rows = [
+        {**head, "measure": measure, "band": m + 1, "value": value}
+        for head, kept in probed(results, what)
+        for measure, of in measures.items()
+        for m, value in enumerate(of(kept.vectors[what], kept.layout).tolist())
+    ]
     return pd.DataFrame(rows)
 
 
