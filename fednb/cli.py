@@ -9,6 +9,7 @@ import os
 import shlex
 import sys
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from fednb import notebooks
@@ -21,8 +22,9 @@ from fednb.methods import UnknownMethod, method, methods
 from fednb.models import names as model_names
 from fednb.paper import UnknownPaper, papers
 from fednb.setting import Setting
-from fednb.store import UnknownRun, find
+from fednb.store import UnknownRun, atomically, find, home
 from fednb.verify import in_columns, verify
+from fednb.webpage import claims_page
 
 MISUSE = (ValueError, UnknownMethod, UnknownPaper, UnknownRun, NeedsGpu, sources.DataNotFound)  # exit status 2
 
@@ -63,10 +65,12 @@ def parser() -> argparse.ArgumentParser:
     _add_scale(grids)
     grids.add_argument("--jobs", type=int, default=1, help="runs at a time, each in a process of its own")
     grids.set_defaults(do=do_grid)
-    claims = verbs.add_parser("verify", help="run a paper's grids and judge its claims")
-    claims.add_argument("paper", help="its id; `fednb ls papers` lists all")
+    claims = verbs.add_parser("verify", help="run a paper's grids, or those of all papers, and judge their claims")
+    claims.add_argument("paper", nargs="?", help="its id; `fednb ls papers` lists all")
+    claims.add_argument("--all", action="store_true", help="all papers in one table, as CSV and as a web page too")
     _add_scale(claims)
     claims.add_argument("--csv", help="write the whole table, with rules and notebooks, to this file")
+    claims.add_argument("--html", help="write it as a web page to this file")
     claims.set_defaults(do=do_verify)
     show = verbs.add_parser("show", help="a run from the store")
     show.add_argument("key", help="its key, or the beginning of it")
@@ -190,11 +194,25 @@ def do_grid(asked: argparse.Namespace) -> int:
 
 
 def do_verify(asked: argparse.Namespace) -> int:
-    found = verify(papers(asked.paper), asked.scale, asked.seeds, asked.device)
+    if bool(asked.paper) == asked.all:
+        raise ValueError("verify what? Name one paper, such as `fednb verify fedfft`, or say --all")
+    if asked.scale not in SCALES:
+        raise ValueError(f"no scale {asked.scale!r}; the scales are {', '.join(SCALES)}")
+    shown = [papers(id) for id in papers().index] if asked.all else [papers(asked.paper)]
+    beside = home() / "verify" / f"claims_{asked.scale}"
+    files = {
+        "csv": asked.csv or (asked.all and f"{beside}.csv"),
+        "html": asked.html or (asked.all and f"{beside}.html"),
+    }
+    for file in filter(None, files.values()):
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+    found = verify(shown, asked.scale, asked.seeds, asked.device)
     print(in_columns(found))
-    if asked.csv:
-        found.to_csv(asked.csv)
-        print(f"\nwritten to {asked.csv}")
+    if files["csv"]:
+        atomically(Path(files["csv"]), found.to_csv())
+    if files["html"]:
+        atomically(Path(files["html"]), claims_page(found, {paper.id: paper.about["title"] for paper in shown}))
+    print("\n".join(f"written to {file}" for file in files.values() if file))
     return 0
 
 

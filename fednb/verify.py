@@ -1,37 +1,51 @@
-"""All claims of a paper at one scale: run what is missing, measure, judge, one table."""
+"""All claims of a paper, or of all papers, at one scale: run what is missing, measure, judge, one table."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from fednb.claims import Claim, verdict
+from fednb.data.dataset import DataNotFound
 from fednb.evidence import EVIDENCE
-from fednb.grid import NeedsGpu
+from fednb.grid import SCALES, NeedsGpu
 from fednb.paper import Paper
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SHOWN = {"claim": 26, "paper": 44, "ours": 52, "n": 2, "verdict": 20}  # columns of the printed table, and their widths
+SHOWN = {"paper_id": ("paper", 14), "claim": ("claim", 24), "paper": ("printed", 34), "ours": ("ours", 36),
+         "n": ("n", 2), "verdict": ("verdict", 13), "kept": ("best kept", 16)}  # fmt: skip  # heads and widths
 
 
-def verify(paper: Paper, scale: str = "smoke", seeds: list[int] | None = None, device: str = "auto") -> pd.DataFrame:
-    """One row per claim: what it says, its rule, the paper's numbers, ours, n, the verdict, and its notebook."""
+def verify(
+    papers: Paper | Iterable[Paper], scale: str = "smoke", seeds: list[int] | None = None, device: str = "auto"
+) -> pd.DataFrame:
+    """One row per claim of one paper or several: what it says, its rule, the paper's numbers, ours, n, the verdict.
+
+    Columns section and notebook say where it belongs. What was kept with the paper from the largest scale that decided
+    something stands beside it: best_verdict, best_scale, best_n and best_ours. Sections whose data are not here, or
+    which need a GPU that is not here, are "not run", and the others go on.
+    """
     import pandas as pd
 
-    tables = [_section(paper, name, scale, seeds, device) for name in paper.about["sections"]]
-    found = pd.concat([table for table in tables if table is not None])
-    return found.assign(paper_id=paper.id, scale=scale)
+    several = [papers] if isinstance(papers, Paper) else list(papers)
+    todo = [(paper, name) for paper in several for name in paper.about["sections"] if paper.claims(name)]
+    tables = []
+    for at, (paper, name) in enumerate(todo, 1):
+        print(f"[{at}/{len(todo)}] {paper.id} {name}", file=sys.stderr, flush=True)
+        judged = _section(paper, name, scale, seeds, device)
+        tables.append(judged.assign(paper_id=paper.id, scale=scale).join(best(paper, name)))
+    return pd.concat(tables)
 
 
-def _section(paper: Paper, name: str, scale: str, seeds: list[int] | None, device: str) -> pd.DataFrame | None:
+def _section(paper: Paper, name: str, scale: str, seeds: list[int] | None, device: str) -> pd.DataFrame:
     claims, notebook = paper.claims(name), paper.about["sections"][name]["notebook"]
-    if not claims:
-        return None
     try:
         judged = verdict(_measured(paper, name, scale, seeds, device), claims, scale)
-    except NeedsGpu as error:
+    except (NeedsGpu, DataNotFound) as error:
         judged = _kept(paper, name, scale, claims, str(error))
     return judged.assign(section=name, notebook=notebook)
 
@@ -60,15 +74,34 @@ def _kept(paper: Paper, name: str, scale: str, claims: list[Claim], reason: str)
     return pd.DataFrame(empty, index=pd.Index(ids, name="claim"))
 
 
+def best(paper: Paper, name: str) -> pd.DataFrame:
+    """The kept verdicts of a section: of each claim the one from the largest scale at which it was run."""
+    import pandas as pd
+
+    ids = pd.Index([claim.id for claim in paper.claims(name)], name="claim")
+    found = pd.DataFrame("", index=ids, columns=["best_verdict", "best_scale", "best_n", "best_ours"])
+    for scale in SCALES[1:]:
+        folder = paper.page(name, scale=scale).kept_folder
+        if folder is None or not (folder / "verdict.csv").exists():
+            continue
+        kept = pd.read_csv(folder / "verdict.csv", index_col="claim")
+        ran = kept[~kept["verdict"].str.startswith("not run") & kept.index.isin(ids)]
+        row = ran[["verdict", "n", "ours"]].astype(str).add_prefix("best_").assign(best_scale=scale)
+        found.loc[row.index, row.columns] = row
+    return found
+
+
 def in_columns(table: pd.DataFrame) -> str:
     """The table for a terminal: long texts wrapped inside their columns."""
-    heads = "  ".join(name.ljust(width) for name, width in SHOWN.items())
-    lines = [heads, "  ".join("-" * width for width in SHOWN.values())]
+    widths = [width for _, width in SHOWN.values()]
+    lines = [_line([head for head, _ in SHOWN.values()], widths), _line(["-" * width for width in widths], widths)]
     for row in table.reset_index().to_dict("records"):
-        cells = [wrap(str(row[name]), width) or [""] for name, width in SHOWN.items()]
-        for i in range(max(map(len, cells))):
-            each = (cell[i] if i < len(cell) else "" for cell in cells)
-            lines.append(
-                "  ".join(text.ljust(width) for text, width in zip(each, SHOWN.values(), strict=True)).rstrip()
-            )
+        kept = f"{row['best_verdict']} ({row['best_scale']}, n = {row['best_n']})" if row["best_verdict"] else ""
+        texts = row | {"kept": kept}
+        cells = [wrap(str(texts[name]), width) or [""] for name, (_, width) in SHOWN.items()]
+        lines += [_line([c[i] if i < len(c) else "" for c in cells], widths) for i in range(max(map(len, cells)))]
     return "\n".join(lines)
+
+
+def _line(texts: list[str], widths: list[int]) -> str:
+    return "  ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True)).rstrip()

@@ -30,7 +30,7 @@ FLOORS = [
     ("claims",),
     ("report",),
     ("paper",),
-    ("notebooks", "verify", "jobs"),
+    ("notebooks", "verify", "jobs", "webpage"),
     ("cli",),
 ]
 LEVEL = {name: level for level, names in enumerate(FLOORS) for name in names}

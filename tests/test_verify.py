@@ -1,11 +1,15 @@
 """verify: every claim of a paper judged in one table, from runs or from what was kept."""
 
+import shutil
+
 import pandas as pd
 import pytest
 import torch
 
 from fednb import verify as module
 from fednb.cli import main
+from fednb.data.dataset import DataNotFound
+from fednb.grid import Grid
 from fednb.paper import Paper
 from fednb.verify import in_columns, verify
 
@@ -101,10 +105,59 @@ def test_paper_scale_without_a_gpu(paper, monkeypatch):
 
 def test_columns_hold_long_texts():
     """Every word is there, no line is longer than the columns together."""
-    row = {"claim": "c", "paper": "word " * 40, "ours": "number " * 30, "n": 3, "verdict": "holds"}
+    row = {"claim": "c", "paper_id": "made", "paper": "word " * 40, "ours": "number " * 30, "n": 3, "verdict": "holds",
+           "best_verdict": "not decided", "best_scale": "paper", "best_n": "2"}  # fmt: skip
     text = in_columns(pd.DataFrame([row]).set_index("claim"))
     assert text.count("word") == 40 and text.count("number") == 30
+    assert "not decided" in text and "n = 2)" in text
     assert max(map(len, text.splitlines())) <= 152
+
+
+def test_data_that_are_not_here_stop_one_section_only(paper, monkeypatch):
+    """The reason stands where the numbers would be; the other sections are judged."""
+
+    def absent(self, **how):
+        raise DataNotFound("no cifar10 here")
+
+    monkeypatch.setattr(Grid, "run", absent)
+    found = verify(paper, "laptop")
+    assert found.loc["one", ["ours", "verdict"]].tolist() == ["no cifar10 here", "not run"]
+    assert found.loc["two", "verdict"] == "holds"
+
+
+def test_the_best_that_was_kept_stands_beside(paper):
+    """Paper scale before laptop scale, claim by claim; a claim that was not run there keeps the smaller one's."""
+    for scale, verdicts in {"laptop": ("holds", "holds"), "paper": ("does not hold", "not run at paper scale")}.items():
+        for notebook, claim, said in zip(("01_table1", "02_fig2"), ("one", "two"), verdicts, strict=True):
+            folder = paper.folder / "results" / f"{notebook}_{scale}"
+            folder.mkdir(parents=True)
+            row = {"claim": claim, "ours": f"seen at {scale}", "n": 3, "verdict": said}
+            pd.DataFrame([row, row | {"claim": "gone"}]).to_csv(folder / "verdict.csv", index=False)
+    found = verify(paper)
+    assert found["best_verdict"].tolist() == ["does not hold", "holds"]
+    assert found["best_scale"].tolist() == ["paper", "laptop"]
+    assert found["best_ours"].tolist() == ["seen at paper", "seen at laptop"]
+
+
+def test_several_papers_in_one_table_and_on_one_page(paper, tmp_path, monkeypatch, capsys):
+    """Every claim of both once, in CSV and HTML, wherever the reader wants them; texts cannot break the page."""
+    second = Paper(tmp_path / "other")
+    shutil.copytree(paper.folder, second.folder)
+    claims = second.folder / "claims.toml"
+    claims.write_text(claims.read_text().replace("FedSAM beats FedAvg", "a <b>bold</b> claim"))
+    shelf = {"made": paper, "other": second}
+    monkeypatch.setattr("fednb.cli.papers", lambda id=None: shelf[id] if id else pd.DataFrame(index=list(shelf)))
+    assert main(["verify", "--all"]) == 0
+    said, files = capsys.readouterr().out, tmp_path / "store" / "verify"
+    assert said.count("\nmade ") == said.count("\nother ") == 2
+    table = pd.read_csv(files / "claims_smoke.csv")
+    assert list(zip(table["paper_id"], table["claim"], strict=True)) == [(p, c) for p in shelf for c in ("one", "two")]
+    page = (files / "claims_smoke.html").read_text()
+    assert page.count('<tr class="claim">') == 4
+    assert "a &lt;b&gt;bold&lt;/b&gt; claim" in page and "<b>bold" not in page
+    assert main(["verify", "--all", "--html", str(tmp_path / "new" / "x.html")]) == 0
+    assert (tmp_path / "new" / "x.html").exists()
+    assert main(["verify"]) == main(["verify", "made", "--all"]) == 2
 
 
 def test_the_command_writes_the_whole_table(paper, tmp_path, monkeypatch, capsys):
