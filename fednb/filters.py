@@ -69,7 +69,11 @@ class _Band(Filter):
         if cut(self.ratio, n) == 0:
             return x
         z = torch.fft.rfft(x)
-        z[..., self.removed(n)] = 0
+        r = self.removed(n)
+        if isinstance(r, slice):
+            z[..., r].zero_()
+        else:
+            z[..., r] = 0
         return torch.fft.irfft(z, n=n)
 
 

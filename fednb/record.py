@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -79,6 +80,8 @@ class Record:
         old = self._values[name]
         if not isinstance(old, Tensor):
             return value
+        if isinstance(value, int | float):
+            value = old.new_full((), value)  # a fill, not a copy from the host
         value = torch.as_tensor(value, dtype=old.dtype, device=old.device)
         try:
             return value.expand(old.shape)
@@ -95,6 +98,17 @@ class Record:
     def values(self, names: Iterable[str]) -> dict[str, Tensor]:
         """Several values at once, without noting that they were read."""
         return {name: self._values[name] for name in names}
+
+    def borrowing(self, values: dict[str, Tensor], **others: Any) -> Self:
+        """A copy that works on other tensors under the same names; nothing that it does is seen here."""
+        twin = copy(self)
+        vars(twin).update(_values={**self._values, **values}, _read=set(), **others)
+        return twin
+
+    def receive(self, values: dict[str, Tensor], read: Iterable[str] = ()) -> None:
+        """Take over what a twin has written and read."""
+        self._values.update(values)
+        self._read.update(read)
 
     def listen(self) -> None:
         """Forget what was read so far."""
@@ -176,12 +190,16 @@ class Cohort(Record):
             evaluations=torch.zeros(len(counts), 1, dtype=torch.int64),
             looks=torch.zeros(len(counts), 1, dtype=torch.int64),
             samples=torch.zeros_like(rows["loss"]),
+            counts=torch.tensor(counts).view(-1, 1),
+            on=torch.ones(len(counts), 1, dtype=torch.int64),
+            asked=0,
         )
 
     def begin(self, step: int) -> None:
         """Turn to a step's batch. Finished clients stand still from here on."""
         done = step >= self.min_steps
-        vars(self).update(step=step, fresh=True, active=self.steps > step if done else None)
+        on = (self.counts > step).long()  # known without asking the device
+        vars(self).update(step=step, fresh=True, on=on, active=self.steps > step if done else None)
 
     def end(self) -> None:
         """After the last step everyone may write again."""
@@ -197,8 +215,7 @@ class Cohort(Record):
         Only the first pass of a step gives its training loss and moves buffers such as BatchNorm's statistics.
         """
         g, loss, count, b, *seen = self.oracle(w, self._values["b"], self.step, *self.told)
-        on = torch.ones_like(self.evaluations) if self.active is None else self.active.to("cpu", torch.int64)
-        vars(self).update(evaluations=self.evaluations + on)
+        vars(self).update(evaluations=self.evaluations + self.on, asked=self.asked + 1)
         if self.fresh:
             vars(self).update(fresh=False, samples=self.samples + count, noticed=seen[0] if seen else self.noticed)
             before = self._values["loss"]

@@ -27,27 +27,37 @@ from fednb.vectors import Layout, clip
 COHORT_NAMES = frozenset(
     ("w", "w0", "delta", "loss", "b", "lr", "weight_decay", "clip_norm", "p", "n", "ids", "steps", "step", "epochs",
      "samples", "labels", "active", "layout", "oracle", "evaluations", "looks", "nominal_steps", "lr_decay", "first_lr",
-     "min_steps", "max_steps", "fresh", "buffers", "locked", "told", "noticed")
+     "min_steps", "max_steps", "fresh", "buffers", "locked", "told", "noticed", "counts", "on", "asked")
 )  # fmt: skip
 FIRST_MODEL = "first model"  # a start value of declared state
 STAGES = ("start", "perturb", "gradient", "correct", "finish", "weigh", "server")
 
 
-def local_round(method: Method, k: Cohort, s: Server) -> None:
+def local_round(method: Method, k: Cohort, s: Server, walk: Walk | None = None) -> None:
     """What the clients do: receive w, take their steps, keep how far they moved."""
     k.w0 = k.w = s.w
     k.b = s.b
     method.each("start", k, s)
-    for step in range(k.max_steps):
-        k.begin(step)
-        delta = method.fold("perturb", k, s, None)
-        g = k.grad(k.w if delta is None else k.w + delta)
-        g = method.fold("gradient", k, s, g)
-        v = method.fold("correct", k, s, g)
-        k.w = k.w - k.lr * (clip(v, k.clip_norm) + k.weight_decay * k.w)  # decay after the clip: FL-Simulator
+    (walk or step_by_step)(method, k, s)
     k.end()
     k.delta = k.w - k.w0
     method.each("finish", k, s)
+
+
+def local_step(method: Method, k: Cohort, s: Server) -> None:
+    """One step of every client."""
+    delta = method.fold("perturb", k, s, None)
+    g = k.grad(k.w if delta is None else k.w + delta)
+    g = method.fold("gradient", k, s, g)
+    v = method.fold("correct", k, s, g)
+    k.w = k.w - k.lr * (clip(v, k.clip_norm) + k.weight_decay * k.w)  # decay after the clip: FL-Simulator
+
+
+def step_by_step(method: Method, k: Cohort, s: Server) -> None:
+    """All steps of a round, one after another; an engine may have a faster way to the same numbers."""
+    for step in range(k.max_steps):
+        k.begin(step)
+        local_step(method, k, s)
 
 
 def server_round(method: Method, k: Cohort, s: Server) -> None:
@@ -60,6 +70,7 @@ def server_round(method: Method, k: Cohort, s: Server) -> None:
     s.b = (p * k.b).sum(0) / p.sum().clamp_min(1e-12)  # averaged and nothing else, also where weights are damped
 
 
+Walk = Callable[["Method", Cohort, Server], None]  # takes a cohort through the steps of a round
 Range = tuple[str, Callable[[Any], bool]]
 AT_LEAST_0: Range = ("at least 0", lambda v: 0 <= v < inf)
 ABOVE_0: Range = ("above 0", lambda v: 0 < v < inf)
@@ -301,12 +312,12 @@ def observed_round(method: Method, k: Cohort, s: Server) -> tuple[int, int]:
     return down, observed_server(method, k, s)
 
 
-def observed_local(method: Method, k: Cohort, s: Server) -> int:
+def observed_local(method: Method, k: Cohort, s: Server, walk: Walk | None = None) -> int:
     """The clients' half, with the server locked; returns how many numbers each client received."""
     s.listen()
     s.locked = True
     try:
-        local_round(method, k, s)
+        local_round(method, k, s, walk)
     finally:
         s.locked = False
     bundled = {name: whole for p in method.parts for name, whole in p.bundled.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -40,11 +41,17 @@ class Resident:
         index = torch.as_tensor(np.concatenate(own), device=self.data.x.device)
         return self.data.x[index], self.data.y[index]
 
+    @cached_property
+    def scaling(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation per channel, on the data's device."""
+        how = {"dtype": self.dtype, "device": self.data.x.device}
+        return tuple(torch.tensor(v, **how).view(-1, 1, 1) for v in (self.data.mean, self.data.std))
+
     def inputs(self, x: Tensor) -> Tensor:
         """Raw samples as the model's inputs: pixels scaled to [0, 1] and normalised per channel; tokens as they are."""
         if self.data.vocabulary:
             return x.long()
-        mean, std = (x.new_tensor(v, dtype=self.dtype).view(-1, 1, 1) for v in (self.data.mean, self.data.std))
+        mean, std = self.scaling
         return (x.to(self.dtype) / self.data.scale - mean) / std
 
     def plan(self, seed: int, t: int, ids: list[int], epochs: int, size: int) -> ResidentPlan:
@@ -68,10 +75,13 @@ class ResidentPlan:
     index: Tensor  # [C, S, B], −1 where there is no sample
     how: Tensor | None  # [C, S, B, 3]
 
-    def at(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
-        index = self.index[:, step]
+    def at(self, step: int | Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The batches of a step; a step that is a tensor stays on the device."""
+        here = self.index.new_tensor([step]) if isinstance(step, int) else step.view(1)
+        index, how = (None if x is None else x.index_select(1, here).squeeze(1) for x in (self.index, self.how))
+        assert index is not None
         flat = index.clamp_min(0).reshape(-1)
         x = self.home.inputs(self.home.data.x[flat])
-        if self.how is not None:
-            x = augment(x, self.how[:, step].reshape(-1, 3), self.home.data.pad)
+        if how is not None:
+            x = augment(x, how.reshape(-1, 3), self.home.data.pad)
         return x.reshape(*index.shape, *x.shape[1:]), self.home.data.y[flat].reshape(index.shape), index >= 0

@@ -46,7 +46,8 @@ class Stacked(Loop):
 
     name = "stacked"
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, how: str = "eager") -> None:
+        self.how, self.captured = how, {}
         if len(problem.objective.buffers):
             raise NeedsGroupNorm(
                 "this model has BatchNorm: clients cannot be stacked. Use its -gn form, or engine='loop' or 'pool'."
@@ -55,6 +56,18 @@ class Stacked(Loop):
 
     def train(self, method: Method, s: Server, ids: Sequence[int], rows: dict[str, Tensor]) -> tuple[Cohort, int]:
         with one_thread():
-            oracle = stacked_oracle(self.problem.objective, self.problem.plan(s.t, list(ids)))
+            plan = self.problem.plan(s.t, list(ids))
+            oracle = stacked_oracle(self.problem.objective, plan)
             k = self.problem.cohort(method, s, ids, rows, oracle)
-            return k, observed_local(method, k, s)
+            walk = None if self.how == "eager" else lambda m, k, s: self._walk(m, k, s, plan)
+            return k, observed_local(method, k, s, walk)
+
+    def _walk(self, method, k, s, plan):
+        from fednb.engines.captured import CapturedStep
+        from functools import partial
+        key = (method, k.weight_decay, k.clip_norm)
+        if key not in self.captured:
+            room = len(k.ids), int(self.problem.steps.max())
+            of = partial(stacked_oracle, self.problem.objective)
+            self.captured[key] = CapturedStep(method, k, s, plan, room, of, self.how == "compiled")
+        self.captured[key].walk(k, s, plan)

@@ -36,6 +36,7 @@ class Gloss(Part):
               "sizes_of": ("participants or all", lambda v: v in ("participants", "all"))}  # fmt: skip
     readings = ("paper", "released")
     per_client = {"sigma": P}
+    this_round = {"rho_t": 1}
     on_server = {"sigma": P, "w_sent": P}
     bundled = {"w_sent": "w"}  # it goes down in place of w
 
@@ -57,12 +58,13 @@ class Gloss(Part):
         prox_in_clip: w_k ← w̃
         """
         k.w0 = k.w = s.w_sent
+        k.rho_t = self.ramp(s.t, self.rho_l)
         if not self.prox_in_clip:
             k.weight_decay = k.weight_decay + 1.0 / self.beta
 
     def perturb(self, k: Cohort, s: Server, delta: Tensor | None) -> Tensor:
         """δ ← ρ_l unit(∇L(w_k))"""
-        return self.ramp(s.t, self.rho_l) * unit(k.grad(k.w))
+        return k.rho_t * unit(k.grad(k.w))
 
     def correct(self, k: Cohort, s: Server, v: Tensor) -> Tensor:
         """v ← v − σ_k − w̃/β
