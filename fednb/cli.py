@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fednb import notebooks
+from fednb.bench.command import add_bench
 from fednb.data import sources
 from fednb.engines import ENGINES
 from fednb.experiment import run
@@ -44,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="fednb", description=__doc__)
-    verbs = top.add_subparsers(required=True, metavar="ls | run | notebook | grid | verify | show")
+    verbs = top.add_subparsers(required=True, metavar="ls | run | notebook | grid | verify | show | bench")
     ls = verbs.add_parser("ls", help="what there is")
     ls.add_argument("what", choices=sorted(LISTS))
     ls.set_defaults(do=do_ls)
@@ -75,6 +76,7 @@ def parser() -> argparse.ArgumentParser:
     show = verbs.add_parser("show", help="a run from the store")
     show.add_argument("key", help="its key, or the beginning of it")
     show.set_defaults(do=do_show)
+    add_bench(verbs.add_parser("bench", help="time engines, filters, peers; see how things scale"))
     return top
 
 

@@ -211,7 +211,7 @@ def _sound(row: dict[str, Any]) -> bool:
 
 def _tuned_row(wanted: Run, engine: Engine, s: Server, table: Table, last: dict[str, Any]) -> dict[str, Any]:
     """The extra line of a personalised run: everyone's classifier tuned on the server's model."""
-    longer = wanted.setting.but(epochs=wanted.setting.tune_epochs)
+    longer = wanted.setting.but(epochs=wanted.setting.tune_epochs, rounds=1)
     tuner = choose(engine.name, longer, wanted.method, wanted.seed, device=str(s.values(["w"])["w"].device),
                    workers=len(engine.crew.members) if isinstance(engine, Pool) else None)  # fmt: skip
     began = time.perf_counter()

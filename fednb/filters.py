@@ -7,12 +7,14 @@ it (kernels, flattening orders). `where` chooses layers by name: "fc.*", "!fc.*"
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import ceil, inf, prod
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fednb.lowest import without_lowest
 from fednb.streams import stream
 from fednb.vectors import TINY, norm
 
@@ -45,6 +47,10 @@ class Filter:
     def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
         raise NotImplementedError
 
+    def idle(self, n: int) -> bool:
+        """Whether every layer of n numbers passes unchanged, so that nobody need ask."""
+        return False
+
     @property
     def short(self) -> str:
         """A name for tables: the class and its first number."""
@@ -61,20 +67,17 @@ class _Band(Filter):
     def __post_init__(self) -> None:
         _share("ratio", self.ratio)
 
+    def idle(self, n: int) -> bool:
+        return cut(self.ratio, n) == 0
+
     def removed(self, n: int) -> slice | Tensor:
         raise NotImplementedError
 
     def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
         n = x.shape[-1]
-        if cut(self.ratio, n) == 0:
+        if self.idle(n):
             return x
-        z = torch.fft.rfft(x)
-        r = self.removed(n)
-        if isinstance(r, slice):
-            z[..., r].zero_()
-        else:
-            z[..., r] = 0
-        return torch.fft.irfft(z, n=n)
+        return torch.fft.irfft(torch.fft.rfft(x) * _kept_bins(self, n, x.device), n=n)
 
 
 @dataclass(frozen=True)
@@ -88,8 +91,8 @@ class HighPass(_Band):
     tensor([0., 0., 0., 0.])
     """
 
-    def removed(self, n: int) -> slice | Tensor:
-        return slice(0, cut(self.ratio, n))
+    def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
+        return without_lowest(x, cut(self.ratio, x.shape[-1]))
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,7 @@ class Plane(Filter):
         if self.ratio == 0:
             return x
         kernels = x.reshape(*x.shape[:-1], *shape)
-        z = torch.fft.rfft2(kernels) * self._kept(shape[2], shape[3]).to(x.device, x.dtype)
+        z = torch.fft.rfft2(kernels) * _kept_plane(self, shape[2], shape[3], x.device)
         return torch.fft.irfft2(z, s=shape[2:]).reshape(x.shape)
 
     def _kept(self, height: int, width: int) -> Tensor:
@@ -222,16 +225,42 @@ class Permuted(Filter):
     def short(self) -> str:
         return f"{self.filter.short} in order {self.order}"
 
+    def idle(self, n: int) -> bool:
+        return self.filter.idle(n)
+
     def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
         if self.order != "random" and (shape is None or len(shape) != 4):
             return self.filter(x, shape)
-        there = self._index(x.shape[-1], shape).to(x.device)
-        return self.filter(x[..., there])[..., there.argsort()]
+        there, back = _orders(self, x.shape[-1], shape, x.device)
+        return self.filter(x[..., there])[..., back]
 
     def _index(self, n: int, shape: Shape) -> Tensor:
         if self.order == "random" or shape is None:
             return torch.from_numpy(stream(self.seed, "flatten", n).permutation(n))
         return torch.arange(prod(shape)).reshape(shape).permute(*map(int, self.order)).reshape(-1)
+
+
+# What filters look up is made once and kept on the device, so that nobody waits for a copy at every step.
+
+
+@lru_cache(maxsize=64)
+def _kept_bins(filter: _Band, n: int, device: torch.device) -> Tensor:
+    """One for each frequency that stays, zero for those that go."""
+    kept = torch.ones(bins(n))
+    kept[filter.removed(n)] = 0
+    return kept.to(device)
+
+
+@lru_cache(maxsize=16)
+def _kept_plane(filter: Plane, height: int, width: int, device: torch.device) -> Tensor:
+    return filter._kept(height, width).to(device)
+
+
+@lru_cache(maxsize=64)
+def _orders(filter: Permuted, n: int, shape: Shape, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Another order of a layer's weights, and the way back."""
+    there = filter._index(n, shape)
+    return there.to(device), there.argsort().to(device)
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ class Setting:
     )
     tune_epochs: int = _whole(10, "personal: epochs of the classifier alone after the last round", least=0)
     report: str = _choice("best", ("best", "last", "mean_last_10"), "which accuracy counts")
-    precision: str = _choice("fp32", ("fp32", "fp64"), "numbers of the model")
+    precision: str = _choice("fp32", ("fp32", "tf32", "bf16", "fp64"), "numbers of the model; tf32 and bf16 on a GPU")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "data", find_data(self.data).name)  # one spelling, one key

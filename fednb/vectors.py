@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 
 import torch
 from torch import Tensor, nn
 
 TINY = 1e-7  # FL-Simulator's epsilon: the perturbation is rho * g / (|g| + 1e-7)
+TOGETHER = 65_536  # numbers: layers up to this size are filtered in company; longer ones would be copied for no gain
 
 
 def norm(x: Tensor) -> Tensor:
@@ -49,6 +50,13 @@ def chosen(name: str, where: str) -> bool:
     take = [p for p in patterns if not p.startswith("!")] or ["*"]
     leave = [p[1:] for p in patterns if p.startswith("!")]
     return any(fnmatchcase(name, p) for p in take) and not any(fnmatchcase(name, p) for p in leave)
+
+
+def _filtered(filter: Callable[..., Tensor], layers: list[Tensor], shape: tuple[int, ...]) -> Sequence[Tensor]:
+    """Layers `[..., n]` of one shape, filtered in one call."""
+    if len(layers) == 1:
+        return [filter(layers[0], shape)]
+    return filter(torch.stack(layers, dim=-2), shape).unbind(-2)
 
 
 @dataclass(frozen=True)
@@ -104,20 +112,39 @@ class Layout:
         return picked
 
     def map(self, filter: Callable[..., Tensor], x: Tensor) -> Tensor:
-        """Apply a filter layer by layer (or, if it says `whole`, to all chosen layers at once)."""
-        picked = self.select(getattr(filter, "where", "*"))
+        """Apply a filter layer by layer (or, if it says `whole`, to all chosen layers at once).
+
+        Small layers of one shape go through it together; those of a size that it calls `idle` do not go at all.
+        """
+        picked = [i for i, yes in enumerate(self.select(getattr(filter, "where", "*"))) if yes]
         pieces = list(x.split(self.sizes, dim=-1))
         if getattr(filter, "whole", False):
-            done = filter(torch.cat([p for p, yes in zip(pieces, picked, strict=True) if yes], dim=-1))
-            changed: Sequence[Tensor] = done.split([n for n, yes in zip(self.sizes, picked, strict=True) if yes], -1)
+            done = filter(torch.cat([pieces[i] for i in picked], dim=-1))
+            new = dict(zip(picked, done.split([self.sizes[i] for i in picked], dim=-1), strict=True))
         else:
-            changed = [filter(p, s) for p, s, yes in zip(pieces, self.shapes, picked, strict=True) if yes]
-        new = iter(changed)
-        return torch.cat([next(new) if yes else p for p, yes in zip(pieces, picked, strict=True)], dim=-1)
+            new = {}
+            for at in self._alike(picked, getattr(filter, "idle", lambda n: False)):
+                new |= zip(at, _filtered(filter, [pieces[i] for i in at], self.shapes[at[0]]), strict=True)
+        return torch.cat([new.get(i, piece) for i, piece in enumerate(pieces)], dim=-1)
+
+    def _alike(self, picked: Sequence[int], idle: Callable[[int], bool]) -> list[list[int]]:
+        """The layers that a filter has to see, those of one shape in one list where they are small."""
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for i in picked:
+            if not idle(self.sizes[i]):
+                alone = () if self.sizes[i] <= TOGETHER else (-1, i)
+                groups.setdefault((*self.shapes[i], *alone), []).append(i)
+        return list(groups.values())
 
     def spread(self, per_layer: Tensor) -> Tensor:
         """One number per layer `[..., L]`, repeated over its parameters: `[..., P]`."""
-        return per_layer.repeat_interleave(torch.tensor(self.sizes, device=per_layer.device), dim=-1)
+        return per_layer[..., _layer_of(self.sizes, per_layer.device)]
+
+
+@lru_cache(maxsize=16)
+def _layer_of(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    """The number of each parameter's layer, `[P]`; kept on the device, so that nobody waits for a copy."""
+    return torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes)).to(device)
 
 
 class NoSuchLayer(ValueError):

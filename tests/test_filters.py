@@ -156,6 +156,26 @@ def test_a_single_number_passes_unchanged(filter):
     assert filter(vector(3.0), (1,)).tolist() == [3.0]
 
 
+@pytest.mark.parametrize("filter", [*ALL, HighPass(0.01), Permuted(HighPass(0.01)), RandomBand(0.0)], ids=repr)
+@pytest.mark.parametrize("shape", [(22, 1, 3, 3), (2, 11, 3, 3), (197,), (1,)], ids=str)
+def test_what_a_filter_calls_idle_passes_unchanged(filter, shape):
+    """0.01 of 100 frequencies is one, of 99 none: 197 numbers are idle, 198 are not."""
+    n = int(np.prod(shape))
+    if filter.idle(n):
+        assert torch.equal(filter(noise(n), shape), noise(n))
+    if filter in (HighPass(0.01), Permuted(HighPass(0.01))):
+        assert filter.idle(n) == (n < 198)
+
+
+@pytest.mark.parametrize("filter", [f for f in ALL if not f.whole], ids=repr)
+def test_layers_give_the_same_together_as_alone(filter):
+    """Two kernels of one shape, a third of the same size and another shape, and vectors between them."""
+    layout = Layout(("a", "b", "c", "d", "e"), (KERNEL, (5,), KERNEL, (3, 4, 3, 3), (5,)))
+    x = noise(2, layout.total)
+    alone = [filter(piece, shape) for piece, shape in zip(layout.layers(x).values(), layout.shapes, strict=True)]
+    assert close(layout.map(filter, x), torch.cat(alone, dim=-1), atol=1e-14)
+
+
 # Bands of the real transform
 
 

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "fednb"
 
 # From the bottom up. A module may import what stands in a line below its own, or beside it where the line says so.
 FLOORS = [
-    ("streams", "vectors", "compat", "version"),
+    ("streams", "vectors", "lowest", "compat", "version"),
     ("filters", "record"),
     ("rounds",),
     ("parts",),
@@ -30,11 +30,12 @@ FLOORS = [
     ("claims",),
     ("report",),
     ("paper",),
-    ("notebooks", "verify", "jobs", "webpage"),
+    ("notebooks", "verify", "jobs", "webpage", "bench"),
     ("cli",),
+    ("__main__",),
 ]
 LEVEL = {name: level for level, names in enumerate(FLOORS) for name in names}
-MATHEMATICS = ("streams", "vectors", "filters", "record", "rounds", "parts", "compose", "methods")
+MATHEMATICS = ("streams", "vectors", "lowest", "filters", "record", "rounds", "parts", "compose", "methods")
 ALLOWED = {
     "torch",
     "numpy",
@@ -51,6 +52,7 @@ OPTIONAL = {
     "models/vit.py": {"timm"},  # an extra: loaded when the model is asked for
     "data/pictures.py": {"PIL"},  # torchvision and matplotlib bring Pillow; loaded when images are decoded
     "data/corrupt.py": {"PIL"},
+    "bench/peers.py": {"pfl"},  # an extra: loaded when peers are timed
 }
 
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")

@@ -26,7 +26,7 @@ BAD = {
     "sampling": ("fixed | coin", ["Fixed", "", None, 3, ["fixed"]]),
     "weighting": ("size | uniform", ["sizes", None, True]),
     "report": ("best | last | mean_last_10", ["first", None, 10]),
-    "precision": ("fp32 | fp64", ["fp16", 32, None]),
+    "precision": ("fp32 | tf32 | bf16 | fp64", ["fp16", 32, None]),
     "evaluation": ("global | personal", ["Global", None, 1]),
     "train_share": ("above 0 and below 1", [0, 1, 1.5, nan, "0.7", None]),
     "tune_epochs": ("a whole number of at least 0", [-1, 1.5, "10", True, None]),

@@ -10,7 +10,7 @@ from pytest import approx
 from quadratics import vector
 from torch import nn
 
-from fednb.vectors import TINY, Layout, NoSuchLayer, clip, cos, dot, norm, unit
+from fednb.vectors import TINY, TOGETHER, Layout, NoSuchLayer, clip, cos, dot, norm, unit
 
 LAYOUT = Layout(("conv.weight", "conv.bias", "fc.weight", "fc.bias"), ((2, 1, 2, 2), (2,), (3, 2), (3,)))
 X = torch.arange(19, dtype=torch.float64)
@@ -161,6 +161,13 @@ class Minus:
         return x - x.mean(-1, keepdim=True)
 
 
+class MinusLong(Minus):
+    """The same, but two numbers or fewer pass as they are."""
+
+    def idle(self, n):
+        return n <= 2
+
+
 def test_map_goes_layer_by_layer():
     """Layers 0..7, 8..9, 10..15, 16..18 have means 3.5, 8.5, 12.5, 17; the filter is told each layer's shape."""
     filter = Minus()
@@ -188,6 +195,35 @@ def test_map_of_a_stack_is_the_stack_of_maps(whole):
     x = torch.stack([X, X.flip(0), X**2])
     filter = Minus(where="!conv.bias", whole=whole)
     assert torch.allclose(LAYOUT.map(filter, x), torch.stack([LAYOUT.map(filter, row) for row in x]), atol=1e-13)
+
+
+def test_layers_of_one_shape_are_filtered_together():
+    """Layers 0..1, 2..5, 6..7, 8..11 have means 0.5, 3.5, 6.5, 9.5. The shape (2,) has one call, (2, 2) and (4,) two.
+
+    Each number comes back to its place, alone or in a stack of clients.
+    """
+    layout = Layout(("a", "b", "c", "d"), ((2,), (2, 2), (2,), (4,)))
+    filter, x = Minus(), X[:12]
+    wanted = x - layout.spread(vector(0.5, 3.5, 6.5, 9.5))
+    assert torch.equal(layout.map(filter, x), wanted)
+    assert filter.seen == [(2,), (2, 2), (4,)]
+    assert torch.equal(layout.map(filter, torch.stack([x, 2 * x])), torch.stack([wanted, 2 * wanted]))
+
+
+def test_large_layers_are_filtered_alone():
+    """Two layers of the largest size that is small share a call; with one number more each has its own."""
+    for size, calls in ((TOGETHER, 1), (TOGETHER + 1, 2)):
+        filter = Minus()
+        y = Layout(("a", "b"), ((size,), (size,))).map(filter, torch.arange(2 * size).double())
+        assert len(filter.seen) == calls
+        assert torch.equal(y[:size], y[size:])
+
+
+def test_a_filter_is_not_asked_about_layers_that_it_leaves_alone():
+    """conv.bias has two numbers."""
+    filter = MinusLong()
+    assert torch.equal(LAYOUT.map(filter, X), X - LAYOUT.spread(vector(3.5, 0, 12.5, 17)))
+    assert filter.seen == [(2, 1, 2, 2), (3, 2), (3,)]
 
 
 def test_map_refuses_a_where_that_fits_nothing():

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+from math import ceil, sqrt
 
 import torch
 
 from fednb.engines.loop import Loop
 from fednb.engines.pool import Pool
 from fednb.engines.problem import dealt, problem_of
-from fednb.engines.stacked import Stacked
+from fednb.engines.stacked import WAYS, Stacked, way_of
 from fednb.rounds import Method
 from fednb.setting import Setting
 
-ENGINES = ("auto", "loop", "pool", "stacked")
+ENGINES = ("auto", "loop", "pool", "stacked", *(f"stacked:{way}" for way in WAYS))
 SMALL = 1e9  # samples seen times weights: a run of about ten seconds, below which starting workers does not pay
 
 Engine = Loop | Pool | Stacked
@@ -39,7 +40,10 @@ def device_of(name: str) -> torch.device:
 def choose(
     name: str, setting: Setting, method: Method, seed: int, *, device: str = "auto", workers: int | None = None
 ) -> Engine:
-    """The engine by name. "auto" takes stacked on a GPU; on a CPU pool, or loop where the run is small."""
+    """The engine by name. "auto" takes stacked on a GPU; on a CPU pool, or loop where the run is small.
+
+    "stacked:compiled" says how steps are taken; otherwise that depends on how many there will be.
+    """
     if name not in ENGINES:
         raise BadEngine(f"engine = {name!r}: must be one of {', '.join(ENGINES)}")
     if workers is not None and workers < 1:
@@ -53,7 +57,20 @@ def choose(
         if where.type != "cpu":
             raise BadEngine("engine = 'pool' runs on the CPU; use device='cpu', or engine='stacked'")
         return Pool(problem, setting, seed, data, parts, workers or cores())
-    return {"loop": Loop, "stacked": Stacked}[name](problem)
+    if name == "loop":
+        return Loop(problem)
+    way = name.partition(":")[2] or way_of(where, setting.rounds * int(problem.steps.max()))
+    if way != "eager" and where.type != "cuda":
+        raise BadEngine(f"engine = {name!r}: steps are captured on a GPU; use 'stacked', or device='cuda'")
+    return Stacked(problem, way, room=expected(setting))
+
+
+def expected(setting: Setting) -> int:
+    """How many clients most rounds have: all that are drawn, or, by coin, the mean and one standard deviation."""
+    mean = setting.participation * setting.clients
+    if setting.sampling == "fixed":
+        return max(1, int(mean))
+    return max(1, ceil(mean + sqrt(mean * (1 - setting.participation))))
 
 
 def _automatic(setting: Setting, method: Method, device: torch.device, P: int, samples: int) -> str:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fednb.data.plan import Plan
-from fednb.engines.objective import Objective, one_thread
+from fednb.engines.objective import Objective, arithmetic
 from fednb.engines.problem import Problem
 from fednb.record import Answer, Cohort, Server, Told
 from fednb.rounds import Method, observed_local
@@ -65,31 +65,36 @@ class Loop:
 
     def train(self, method: Method, s: Server, ids: Sequence[int], rows: dict[str, Tensor]) -> tuple[Cohort, int]:
         """All clients of a round; returns the cohort and the count of numbers that each received."""
-        with one_thread():
+        with arithmetic(self.problem.objective.precision):
             done = [
                 train_one(self.problem, method, s, i, {name: x[c : c + 1] for name, x in rows.items()})
                 for c, i in enumerate(ids)
             ]
-        cohorts = [k for k, _ in done]
-        each = [k.values(k.buffers) for k in cohorts]
+        return self._joined(method, s, ids, done)
+
+    def _joined(
+        self, method: Method, s: Server, ids: Sequence[int], done: list[tuple[Cohort, int]]
+    ) -> tuple[Cohort, int]:
+        """One cohort from several that were trained apart."""
+        each = [k.values(k.buffers) for k, _ in done]
         together = {name: torch.cat([own[name] for own in each]) for name in each[0]}
-        counted = torch.cat([k.evaluations for k in cohorts])
+        counted = torch.cat([k.evaluations for k, _ in done])
         return joined(self.problem, method, s, ids, together, counted), max(down for _, down in done)
 
     def evaluate(self, w: Tensor, b: Tensor) -> tuple[float, float]:
         """Accuracy (in percent) and mean loss on the test set."""
-        with one_thread():
+        with arithmetic(self.problem.objective.precision):
             return total(self.problem, [self.problem.score(w, b, i) for i in range(self.problem.chunks())])
 
     def evaluate_own(self, k: Cohort) -> list[float]:
         """Accuracy of each client just trained on its own test split."""
         w, b = k.values(("w", "b")).values()
-        with one_thread():
+        with arithmetic(self.problem.objective.precision):
             return [self.problem.score_own(w[c], b[c], client) for c, client in enumerate(k.ids)]
 
 
-def total(problem: Problem, scores: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """Accuracy and loss from the pieces, added in the order of the test set."""
+def total(problem: Problem, scores: Sequence[tuple[Tensor | float, Tensor | float]]) -> tuple[float, float]:
+    """Accuracy and loss from the pieces, added in the order of the test set; the device is asked once."""
     assert problem.test is not None
-    n = len(problem.test[1])
-    return 100.0 * sum(right for right, _ in scores) / n, sum(loss for _, loss in scores) / n
+    n, right, loss = len(problem.test[1]), sum(right for right, _ in scores), sum(loss for _, loss in scores)
+    return 100.0 * int(right) / n, float(loss) / n

@@ -15,10 +15,14 @@ from fednb.vectors import Layout
 
 
 class Objective:
-    """Mean cross-entropy of a model whose weights are a vector `[P]` and whose buffers are a vector `[B]`."""
+    """Mean cross-entropy of a model whose weights are a vector `[P]` and whose buffers are a vector `[B]`.
 
-    def __init__(self, model: nn.Module) -> None:
+    precision: see `Setting`; with bf16 layers multiply in 16 bits, while weights, sums and losses stay in 32.
+    """
+
+    def __init__(self, model: nn.Module, precision: str = "fp32") -> None:
         self.model = model
+        self.precision = precision
         self.layout = Layout.of_parameters(model)
         self.buffers = Layout.of({k: v for k, v in model.named_buffers() if v.is_floating_point()})
 
@@ -30,7 +34,14 @@ class Objective:
 
     def outputs(self, w: Tensor, b: Tensor, x: Tensor) -> Tensor:
         """What the model answers; in training mode BatchNorm writes its new statistics into `b`."""
-        return functional_call(self.model, {**self.layout.tensors(w), **self.buffers.tensors(b)}, (x,))
+        return self._answer({**self.layout.tensors(w), **self.buffers.tensors(b)}, x)
+
+    def _answer(self, state: dict[str, Tensor], *inputs: Tensor) -> Tensor:
+        if self.precision != "bf16":
+            return functional_call(self.model, state, inputs)
+        with torch.autocast(inputs[0].device.type, torch.bfloat16, cache_enabled=False):
+            out = functional_call(self.model, state, inputs)
+        return out.float() if isinstance(out, Tensor) else tuple(x.float() for x in out)
 
     def loss(self, w: Tensor, b: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(self.outputs(w, b, x), y)
@@ -46,9 +57,7 @@ class Objective:
         """The mean of a part's own loss over the samples that are there, and the sum of what it saw of them."""
         state = {**self.layout.tensors(w), **self.buffers.tensors(b)}
         draws = hasattr(self.model, "latent")
-        losses, seen = told.loss(
-            lambda *more: functional_call(self.model, state, (x, *more) if draws else (x,)), y, row, step
-        )
+        losses, seen = told.loss(lambda *more: self._answer(state, x, *(more if draws else ())), y, row, step)
         valid = valid[:, None]
         return (losses * valid).sum() / valid.sum().clamp_min(1), torch.where(valid > 0, seen, 0.0).sum(0).detach()
 
@@ -69,15 +78,15 @@ class Objective:
         return g, loss.detach(), seen
 
     @torch.no_grad()
-    def score(self, w: Tensor, b: Tensor, x: Tensor, y: Tensor) -> tuple[int, float]:
-        """Correct answers, and the sum of losses."""
+    def score(self, w: Tensor, b: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Correct answers, and the sum of losses; on the device, nobody waits for them here."""
         self.model.eval()
         try:
             out = self.outputs(w, b, x)
         finally:
             self.model.train()
         loss = F.cross_entropy(out.double(), y, reduction="sum")
-        return int((out.argmax(-1) == y).sum()), float(loss)
+        return (out.argmax(-1) == y).sum(), loss
 
 
 @contextmanager
@@ -89,3 +98,18 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def arithmetic(precision: str) -> Iterator[None]:
+    """One thread; and on a GPU products of 32-bit numbers with 10 bits after the point where the precision allows."""
+    switches = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    before = [switch.allow_tf32 for switch in switches]
+    for switch in switches:
+        switch.allow_tf32 = precision in ("tf32", "bf16")
+    try:
+        with one_thread():
+            yield
+    finally:
+        for switch, allowed in zip(switches, before, strict=True):
+            switch.allow_tf32 = allowed

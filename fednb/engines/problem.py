@@ -22,7 +22,8 @@ from fednb.rounds import Method, blank
 from fednb.setting import Setting
 from fednb.streams import stream
 
-CHUNK = 500  # test samples scored at a time; fixed, so that sums have one order whoever does them
+CHUNK = {"cpu": 500, "cuda": 5000}  # test samples scored at a time: fixed, so that sums have one order
+DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.float32, "fp64": torch.float64}  # of the weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +47,7 @@ class Problem:
     inputs: Callable[[Tensor], Tensor] = lambda x: x
     samples: tuple[Tensor, Tensor] | None = None
     own: Sequence[Tensor] = ()  # each client's own test split, as indices into the samples
+    chunk: int = 500
 
     @property
     def clients(self) -> int:
@@ -90,16 +92,16 @@ class Problem:
         """The accuracy, in percent, of a model on one client's own test split."""
         assert self.samples is not None
         x, y = (part[self.own[client]] for part in self.samples)
-        return 100.0 * self.objective.score(w, b, self.inputs(x), y)[0] / len(y)
+        return 100.0 * int(self.objective.score(w, b, self.inputs(x), y)[0]) / len(y)
 
     def chunks(self) -> int:
         """How many pieces the test set is scored in."""
-        return 0 if self.test is None else -(-len(self.test[1]) // CHUNK)
+        return 0 if self.test is None else -(-len(self.test[1]) // self.chunk)
 
-    def score(self, w: Tensor, b: Tensor, chunk: int) -> tuple[int, float]:
+    def score(self, w: Tensor, b: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
         """Correct answers and summed loss on one piece of the test set."""
         assert self.test is not None
-        x, y = (part[chunk * CHUNK : (chunk + 1) * CHUNK] for part in self.test)
+        x, y = (part[chunk * self.chunk : (chunk + 1) * self.chunk] for part in self.test)
         return self.objective.score(w, b, self.inputs(x), y)
 
 
@@ -179,11 +181,11 @@ def problem_of(
     own: list[np.ndarray] = []
     if setting.evaluation == "personal":
         parts, own = own_split(setting, seed, parts)
-    dtype = {"fp32": torch.float32, "fp64": torch.float64}[setting.precision]
+    dtype = DTYPES[setting.precision]
     home = Resident.of(data, parts, dtype, setting.augment, device)
     model = build(setting.model, data.classes, data.input, seed=seed).to(device, dtype)
     return Problem(
-        Objective(model),
+        Objective(model, setting.precision),
         lambda t, ids: home.plan(seed, t, list(ids), setting.epochs, setting.batch),
         sizes=home.sizes,
         steps=torch.tensor([step_count(len(p), setting.epochs, setting.batch) for p in parts]),
@@ -200,4 +202,5 @@ def problem_of(
         own=[torch.as_tensor(p, device=home.data.x.device) for p in own],
         samples=(home.data.x, home.data.y),
         inputs=home.inputs,
+        chunk=CHUNK.get(torch.device(device).type, 500),
     )

@@ -1,19 +1,26 @@
-"""All clients at once: one vmapped gradient over the cohort, finished clients masked."""
+"""All clients at once: one vmapped gradient over the cohort, finished clients masked; on a GPU a captured step."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
 
+import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
 from fednb.data.plan import Plan
+from fednb.data.resident import ResidentPlan
+from fednb.engines.captured import CapturedStep
 from fednb.engines.loop import Loop
-from fednb.engines.objective import Objective, one_thread
+from fednb.engines.objective import Objective, arithmetic
 from fednb.engines.problem import Problem
 from fednb.record import Answer, Cohort, Server, Told
-from fednb.rounds import Method, observed_local
+from fednb.rounds import Method, blank, observed_local, step_by_step
+
+WAYS = ("eager", "graph", "compiled")  # of taking a step: each launch by itself, as one graph, or compiled before that
+PAYS = {"graph": 100, "compiled": 4000}  # steps of a run from which capturing (seconds) and compiling (a minute) pay
+SPARE = 0.6  # the share of free GPU memory that a wave of clients may take
 
 
 class NeedsGroupNorm(ValueError):
@@ -23,9 +30,9 @@ class NeedsGroupNorm(ValueError):
 def stacked_oracle(objective: Objective, plan: Plan):
     """The gradients of all clients: w `[C, P]`, batches padded to one size and masked."""
     both = vmap(grad_and_value(objective.masked_loss))
-    held: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+    held: dict[int | Tensor, tuple[Tensor, Tensor, Tensor]] = {}
 
-    def oracle(w: Tensor, b: Tensor, step: int, *told: Told) -> Answer:
+    def oracle(w: Tensor, b: Tensor, step: int | Tensor, *told: Told) -> Answer:
         if step not in held:
             held.clear()
             held[step] = plan.at(step)
@@ -41,33 +48,66 @@ def stacked_oracle(objective: Objective, plan: Plan):
     return oracle
 
 
+def way_of(device: torch.device, steps: int) -> str:
+    """How to take that many steps: on a CPU nothing is captured."""
+    if device.type != "cuda":
+        return "eager"
+    return next((way for way in reversed(PAYS) if steps >= PAYS[way]), "eager")
+
+
 class Stacked(Loop):
-    """The whole cohort as one batch of models."""
+    """The whole cohort as one batch of models; in waves, where a GPU has no room for all.
+
+    way: how steps are taken, see `WAYS`. A captured step is kept, and taken again for every round of that method.
+    room: clients of a wave, at most; 0 for as many as there are. A captured step always works on so many.
+    """
 
     name = "stacked"
 
-    def __init__(self, problem: Problem, how: str = "eager") -> None:
-        self.how, self.captured = how, {}
+    def __init__(self, problem: Problem, way: str = "eager", room: int = 0) -> None:
         if len(problem.objective.buffers):
             raise NeedsGroupNorm(
                 "this model has BatchNorm: clients cannot be stacked. Use its -gn form, or engine='loop' or 'pool'."
             )
         super().__init__(problem)
+        self.way, self.wanted = way, room
+        self.room = 0  # not known before the first round
+        self.steps: dict[tuple[object, ...], CapturedStep] = {}
 
     def train(self, method: Method, s: Server, ids: Sequence[int], rows: dict[str, Tensor]) -> tuple[Cohort, int]:
-        with one_thread():
-            plan = self.problem.plan(s.t, list(ids))
-            oracle = stacked_oracle(self.problem.objective, plan)
-            k = self.problem.cohort(method, s, ids, rows, oracle)
-            walk = None if self.how == "eager" else lambda m, k, s: self._walk(m, k, s, plan)
-            return k, observed_local(method, k, s, walk)
+        with arithmetic(self.problem.objective.precision):
+            self.room = self.room or min(self.wanted or len(ids), self._fitting(method, s, ids))
+            waves = [slice(at, at + self.room) for at in range(0, len(ids), self.room)]
+            done = [self._wave(method, s, ids[now], {name: x[now] for name, x in rows.items()}) for now in waves]
+        return done[0] if len(done) == 1 else self._joined(method, s, ids, done)
 
-    def _walk(self, method, k, s, plan):
-        from fednb.engines.captured import CapturedStep
-        from functools import partial
-        key = (method, k.weight_decay, k.clip_norm)
-        if key not in self.captured:
-            room = len(k.ids), int(self.problem.steps.max())
-            of = partial(stacked_oracle, self.problem.objective)
-            self.captured[key] = CapturedStep(method, k, s, plan, room, of, self.how == "compiled")
-        self.captured[key].walk(k, s, plan)
+    def _wave(self, method: Method, s: Server, ids: Sequence[int], rows: dict[str, Tensor]) -> tuple[Cohort, int]:
+        plan = self.problem.plan(s.t, list(ids))
+        k = self.problem.cohort(method, s, ids, rows, stacked_oracle(self.problem.objective, plan))
+        captured = self.way != "eager" and isinstance(plan, ResidentPlan)
+        return k, observed_local(method, k, s, partial(self._walk, plan) if captured else step_by_step)
+
+    def _walk(self, plan: ResidentPlan, method: Method, k: Cohort, s: Server) -> None:
+        """The steps of a round by a captured one."""
+        if k.told:  # its draws are made from the step's number, outside the device
+            step_by_step(method, k, s)
+            return
+        key = (method, *(x for x in k.values(k.names).values() if not isinstance(x, Tensor)))
+        if key not in self.steps:
+            size = (self.room, int(self.problem.steps.max()))
+            oracle_of = partial(stacked_oracle, self.problem.objective)
+            self.steps[key] = CapturedStep(method, k, s, plan, size, oracle_of, self.way == "compiled")
+        self.steps[key].walk(k, s, plan)
+
+    def _fitting(self, method: Method, s: Server, ids: Sequence[int]) -> int:
+        """How many clients a GPU has room for: one gradient tells what a client takes."""
+        w, b = s.values(("w", "b")).values()
+        if w.device.type != "cuda":
+            return len(ids)
+        torch.cuda.reset_peak_memory_stats(w.device)
+        before = torch.cuda.memory_allocated(w.device)
+        stacked_oracle(self.problem.objective, self.problem.plan(s.t, [ids[0]]))(w[None], b[None], 0)
+        one = torch.cuda.max_memory_allocated(w.device) - before
+        rows = len(blank(method, self.problem.objective.layout, w, b, 1)) + len(method.declared("per_client"))
+        free = torch.cuda.mem_get_info(w.device)[0] + torch.cuda.memory_reserved(w.device) - before
+        return max(1, int(SPARE * free / (one + 2 * rows * w.numel() * w.element_size())))

@@ -61,7 +61,8 @@ class Worker:
 
     def score(self, chunk: int) -> tuple[int, float]:
         """Score one piece of the test set with the server's model."""
-        return self.problem.score(self.server["w"], self.server["b"], chunk)
+        right, loss = self.problem.score(self.server["w"], self.server["b"], chunk)
+        return int(right), float(loss)
 
 
 def serve(line: Connection) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -14,7 +15,12 @@ from fednb.vectors import Layout
 
 def over(layout: Layout, layers: Sequence[bool], like: Tensor) -> Tensor:
     """A mask `[P]` over the parameters of some layers."""
-    return layout.spread(torch.tensor(layers, device=like.device).to(like.dtype)) > 0
+    return _mask(layout, tuple(layers), like.device)
+
+
+@lru_cache(maxsize=16)
+def _mask(layout: Layout, layers: tuple[bool, ...], device: torch.device) -> Tensor:
+    return layout.spread(torch.tensor(layers, device=device))
 
 
 @part

@@ -1,0 +1,172 @@
+"""The verb `fednb bench`: what can be asked, and what is printed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from fednb.bench import engines, filters, peers, scale
+from fednb.bench.report import Rows, in_words, machine, table
+from fednb.bench.workload import Workload, usual
+from fednb.engines import device_of
+from fednb.methods import method
+from fednb.store import atomically
+
+SIZES = {
+    "clients": "how many there are",
+    "participants": "how many train in a round",
+    "samples": "of each client",
+    "batch": "local batch size",
+    "epochs": "local epochs",
+    "test": "samples of the test set",
+}
+
+
+def add_bench(verb: argparse.ArgumentParser) -> None:
+    """The four benchmarks under the verb."""
+    kinds = verb.add_subparsers(required=True, metavar="engines | filters | peers | scale")
+    _add(kinds.add_parser("engines", help="loop, pool, stacked and a bare PyTorch loop, turn by turn"), do_engines, 5)
+    _add(kinds.add_parser("filters", help="what each filter costs, as a share of a gradient"), do_filters, 5)
+    _add(kinds.add_parser("peers", help="the same workload with pfl-research, where it is installed"), do_peers, 5)
+    grown = kinds.add_parser("scale", help="seconds and memory as clients, participants and weights grow")
+    _add(grown, do_scale, 2, several=("model", "clients", "participants"))
+    grown.add_argument("--quick", action=argparse.BooleanOptionalAction,
+                       help="few steps and participants, so that it ends in minutes; default: on a CPU")  # fmt: skip
+    grown.add_argument("--limit", type=float, help="seconds; points that come later are not run; default 300 if quick")
+
+
+def _add(verb: argparse.ArgumentParser, do: Callable, rounds: int, several: tuple[str, ...] = ()) -> None:
+    verb.add_argument("--data", help="the set whose shapes the made data have, or a shape such as 3x32x32")
+    verb.add_argument("--model", type=_names, help="see `fednb ls models`; filters and scale take several: a,b")
+    for name, text in SIZES.items():
+        kind = _numbers if name in several else int
+        verb.add_argument(f"--{name}", type=kind, help=text + ("; several: 10,100" if name in several else ""))
+    verb.add_argument("--precision", help="fp32 | tf32 | bf16 | fp64")
+    verb.add_argument("--device", default="auto", help="auto | cpu | cuda")
+    verb.add_argument("--rounds", type=int, default=rounds, help=f"timed rounds, after a first one; default {rounds}")
+    verb.add_argument("--methods", type=_names, help="such as fedavg,fedsam; see `fednb ls methods`; default fedavg")
+    verb.add_argument("--engines", type=_names, help=f"of {', '.join(engines.NAMES)}")
+    verb.add_argument("--workers", type=int, help="worker processes of the pool engine")
+    verb.add_argument("--json", action="store_true", help="end with one line of JSON")
+    verb.add_argument("--out", help="write the JSON to this file")
+    verb.set_defaults(do=do)
+
+
+def _names(text: str) -> list[str]:
+    """Names between commas; those inside brackets belong to the name."""
+    return [each.strip() for each in re.split(r",(?![^()]*\))", text) if each.strip()]
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(each) for each in text.split(",")]
+
+
+def do_engines(asked: argparse.Namespace) -> int:
+    work = _workload(asked)
+    names = asked.engines or engines.usual_engines(work.device)
+    about, rows = machine(work.device), []
+    for name in asked.methods or ["fedavg"]:
+        rows += engines.raced(work, method(name), names, asked.rounds, asked.workers, say)
+    for name in dict.fromkeys(row["method"] for row in rows):
+        print(f"{name}, {work}")
+        print(f"{table([labelled(row) for row in rows if row['method'] == name], engines.HEADS)}\n")
+    return finish(asked, "engines", rows, about, asdict(work))
+
+
+def do_filters(asked: argparse.Namespace) -> int:
+    if asked.methods or asked.engines:
+        raise ValueError("bench filters: filters are timed by themselves, --methods and --engines say nothing here")
+    device = str(device_of(asked.device))
+    models = asked.model or (["cnn-small", "resnet20-gn"] + ["resnet18-gn"] * device.startswith("cuda"))
+    about, rows = machine(device), []
+    for name in models:
+        work = _workload(asked, model=name, samples=asked.samples or asked.batch or 50, test=1, epochs=1)
+        rows += filters.rows(work, asked.rounds, say=say)
+        seen = rows[-1]
+        print(f"{name} ({seen['weights']:,} weights), {seen['clients']} x {work.batch} samples, {work.precision}, "
+              f"{device}: a gradient takes {seen['gradient_milliseconds']:.3g} ms")  # fmt: skip
+        print(f"{table([row for row in rows if row['model'] == name], filters.HEADS)}\n")
+    return finish(asked, "filters", rows, about)
+
+
+def do_peers(asked: argparse.Namespace) -> int:
+    if asked.methods and asked.methods != ["fedavg"]:
+        raise ValueError("bench peers: only FedAvg is the same everywhere; leave --methods out")
+    work = _workload(asked)
+    about = machine(work.device)
+    rows = peers.rows(work, asked.engines or engines.usual_engines(work.device), asked.rounds, asked.workers, say)
+    if rows:
+        print(f"FedAvg, {work}\n{table([labelled(row) for row in rows], engines.HEADS)}\n")
+    print("\n".join(peers.hints()) + "\n")
+    return finish(asked, "peers", rows, about, asdict(work))
+
+
+def do_scale(asked: argparse.Namespace) -> int:
+    device = str(device_of(asked.device))
+    gpu = device.startswith("cuda")
+    quick = not gpu if asked.quick is None else asked.quick
+    sizes = {"samples": 20, "batch": 10, "epochs": 1, "test": 100} if quick else {"samples": 100, "batch": 50}
+    works = [
+        _workload(asked, **(sizes | _given(asked) | dict(zip(scale.NAMES, point, strict=True))))
+        for point in _points(asked, quick)
+    ]
+    limit = asked.limit or (300.0 if quick else float("inf"))
+    names = asked.engines or ["stacked:graph" if gpu else "loop"]
+    about = machine(device)
+    rows = scale.rows(works, names, asked.methods or ["fedavg"], asked.rounds, asked.workers, limit, say)
+    print(f"{table([labelled(row) for row in rows], scale.HEADS)}\n")
+    return finish(asked, "scale", rows, about)
+
+
+def _points(asked: argparse.Namespace, quick: bool) -> list[scale.Point]:
+    """The usual sweep; or, where something is named, everything with everything."""
+    if not (asked.model or asked.data or asked.clients or asked.participants):
+        return scale.sweep(quick)
+    models = [(usual("cpu", model=each, data=asked.data).data, each) for each in asked.model or ["cnn-small"]]
+    return scale.lattice(models, asked.clients or scale.CLIENTS, asked.participants or [10])
+
+
+def _given(asked: argparse.Namespace) -> dict[str, Any]:
+    names = (*SIZES, "data", "precision")
+    return {name: value for name in names if (value := getattr(asked, name)) is not None}
+
+
+def _workload(asked: argparse.Namespace, **more: Any) -> Workload:
+    """What was asked for, and the usual for what was not."""
+    if asked.rounds < 1:
+        raise ValueError(f"rounds = {asked.rounds}: must be at least 1")
+    if "model" not in more and asked.model:
+        if len(asked.model) > 1:
+            raise ValueError(f"model = {','.join(asked.model)}: one at a time here")
+        more["model"] = asked.model[0]
+    work = usual(str(device_of(asked.device)), **(_given(asked) | more))
+    work.setting  # noqa: B018  says what is wrong with it, before anything is made
+    return work
+
+
+def labelled(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with its engine and way in one word."""
+    return row | {"label": ":".join(filter(None, (row["engine"], row["way"])))}
+
+
+def say(text: str) -> None:
+    print(f"fednb: {text}", file=sys.stderr, flush=True)
+
+
+def finish(
+    asked: argparse.Namespace, what: str, rows: Rows, about: dict[str, Any], work: dict[str, Any] | None = None
+) -> int:
+    """The machine, and the JSON where it is wanted."""
+    print(in_words(about))
+    result = json.dumps({"bench": what, "rows": rows, "machine": about} | ({"workload": work} if work else {}))
+    if asked.out:
+        atomically(Path(asked.out), result + "\n")
+    if asked.json:
+        print(result)
+    return 0

@@ -1,0 +1,91 @@
+"""A captured step is the step, for every method. Without a GPU what was traced is replayed in place of the graph."""
+
+import pytest
+import torch
+
+from fednb.engines import captured, choose, expected
+from fednb.engines.problem import participants, problem_of
+from fednb.engines.stacked import PAYS, Stacked, way_of
+from fednb.experiment import fitted
+from fednb.methods import CATALOGUE, method
+from fednb.record import Table
+from fednb.rounds import observed_server
+from fednb.setting import Setting
+
+SMALL = Setting(data="digits", model="cnn-small", partition="dirichlet(alpha=0.5)", clients=6, participation=0.5,
+                epochs=1, batch=10, samples=120, precision="fp64")  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def without_a_gpu(monkeypatch):
+    """Replay what was traced in place of a CUDA graph of it."""
+
+    def replayed(step, buffers, compiled):
+        graph = captured.traced(step, buffers)
+        return lambda: graph(buffers), graph
+
+    monkeypatch.setattr(captured, "_captured", replayed)
+
+
+def rounds(m, way, room=0, setting=SMALL):
+    """Two rounds of clients with unequal numbers of steps: the model, and what each round has counted."""
+    problem = problem_of(fitted(setting, m), 0)
+    engine = Stacked(problem, way, room)
+    w, b = problem.objective.start(torch.float64, torch.device("cpu"))
+    s, table = problem.server(m, w, b), Table(m.buffers("per_client", problem.objective.layout, w))
+    counted = []
+    for t in range(2):
+        ids = participants(setting, 0, t)
+        k, down = engine.train(m, s, ids, table.gather(ids, m.declared("per_client")))
+        counted.append((down, observed_server(m, k, s), k.evaluations.view(-1).tolist()))
+        table.scatter(ids, k.values(m.declared("per_client")))
+    return engine, s.w, counted
+
+
+@pytest.mark.parametrize("m", [entry.method for entry in CATALOGUE.values()], ids=str)
+def test_every_method_can_be_captured(m):
+    """The same weights, gradients and traffic; finished clients stand still; spare room changes nothing."""
+    _, wanted, counted = rounds(m, "eager")
+    engine, w, seen = rounds(m, "compiled", room=4)
+    torch.testing.assert_close(w, wanted, rtol=0, atol=1e-12)
+    assert seen == counted
+    assert len(engine.steps) == (0 if any(p.network for p in m.parts) else 1), "captured once, for both rounds"
+
+
+def test_waves_are_one_cohort():
+    """Three clients with room for two."""
+    m = method("FedFFT-S")
+    _, wanted, counted = rounds(m, "eager")
+    for way in ("eager", "compiled"):
+        engine, w, seen = rounds(m, way, room=2)
+        assert engine.room == 2 and seen == counted
+        torch.testing.assert_close(w, wanted, rtol=0, atol=1e-12)
+
+
+def test_convolutions_and_augmentation_are_traced_too():
+    setting = SMALL.but(data="tiny-imagenet-made", model="resnet20-gn", samples=60, clients=3, participation=1.0)
+    m = method("FedFFT")
+    _, wanted, _ = rounds(m, "eager", setting=setting)
+    _, w, _ = rounds(m, "compiled", setting=setting)
+    torch.testing.assert_close(w, wanted, rtol=0, atol=1e-10)
+
+
+def test_numbers_that_a_method_changes_are_part_of_the_step():
+    """FedProx's split pull adds to the weight decay, which is no tensor: another number is another step."""
+    engine, *_ = rounds(method("FedProx"), "compiled")
+    (key,) = engine.steps
+    assert key[0] == method("FedProx") and SMALL.weight_decay + 0.1 in key[1:]
+
+
+def test_steps_are_captured_where_that_pays():
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    assert way_of(cpu, 10**9) == "eager"
+    assert [way_of(gpu, n) for n in (1, PAYS["graph"], PAYS["compiled"])] == ["eager", "graph", "compiled"]
+    with pytest.raises(ValueError, match="captured on a GPU"):
+        choose("stacked:graph", SMALL, method("FedAvg"), 0, device="cpu")
+
+
+def test_room_for_most_rounds():
+    """A fixed count; by coin the mean and a standard deviation: 10 + 3 of 100 at 0.1."""
+    many = SMALL.but(clients=100, participation=0.1)
+    assert expected(many) == 10 and expected(many.but(sampling="coin")) == 13

@@ -1,0 +1,80 @@
+"""Convolutions in other forms are the same convolutions."""
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from fednb.engines.convolve import FORMS, channels_last
+
+aten = torch.ops.aten
+CASES = [
+    # channels in, out, kernel, stride, padding, side
+    (16, 16, 3, 1, 1, 6),  # the library's own, channels last
+    (16, 32, 3, 2, 1, 6),  # a gradient through a stride
+    (16, 32, 3, 2, 1, 7),
+    (16, 32, 1, 2, 0, 6),  # a shortcut
+    (3, 16, 3, 1, 1, 6),  # colours
+    (1, 8, 5, 1, 0, 8),
+    (3, 8, 7, 2, 3, 9),
+]
+
+
+def given(case, groups, bias):
+    c, o, k, stride, padding, side = case
+    rng = torch.Generator().manual_seed(0)
+    make = lambda *shape: torch.randn(*shape, generator=rng, dtype=torch.float64)  # noqa: E731
+    x, w = make(4, groups * c, side, side), make(groups * o, c, k, k)
+    how = [[stride] * 2, [padding] * 2, [1, 1], False, [0, 0], groups]
+    return x, w, make(groups * o) if bias else None, how
+
+
+def traced(function, *inputs):
+    """The function with the forms put in, and the operations it then has."""
+    graph = channels_last(make_fx(function, decomposition_table=FORMS)(*inputs))
+    return graph, [node.target for node in graph.graph.nodes]
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_forms_are_the_convolution(case, groups, bias):
+    x, w, b, how = given(case, groups, bias)
+    run, _ = traced(lambda x, w: aten.convolution(x, w, b, *how), x, w)
+    torch.testing.assert_close(run(x, w), aten.convolution(x, w, b, *how), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("mask", [(True, True, True), (False, True, False), (True, False, False)])
+@pytest.mark.parametrize("case", CASES)
+def test_forms_have_its_gradients(case, mask):
+    x, w, b, how = given(case, 3, True)
+    g = torch.randn_like(aten.convolution(x, w, b, *how))
+    back = lambda g, x, w: aten.convolution_backward(g, x, w, [len(b)], *how, mask)  # noqa: E731
+    run, _ = traced(back, g, x, w)
+    for ours, wanted in zip(run(g, x, w), back(g, x, w), strict=True):
+        assert (ours is None) == (wanted is None)
+        if ours is not None:
+            torch.testing.assert_close(ours, wanted, rtol=1e-11, atol=1e-11)
+
+
+def test_what_the_library_does_well_is_left_to_it():
+    """With the channels last; small kernels and few channels become products, strides have no backward convolution."""
+    x, w, _, how = given(CASES[0], 3, False)
+    assert aten.convolution.default in traced(lambda x, w: aten.convolution(x, w, None, *how), x, w)[1]
+    for case in (CASES[3], CASES[4]):
+        x, w, _, how = given(case, 3, False)
+        assert aten.convolution.default not in traced(lambda x, w: aten.convolution(x, w, None, *how), x, w)[1]  # noqa: B023
+    x, w, _, how = given(CASES[1], 3, False)
+    g = aten.convolution(x, w, None, *how)
+    back = lambda g, x, w: aten.convolution_backward(g, x, w, None, *how, (True, False, False))  # noqa: E731
+    assert aten.convolution_backward.default not in traced(back, g, x, w)[1]
+
+
+def test_other_convolutions_stay_as_they_are():
+    """Dilated, transposed, and those of another number of axes."""
+    x, w, _, how = given(CASES[0], 1, False)
+    wide = [how[0], [2, 2], [2, 2], *how[3:]]
+    run, _ = traced(lambda x, w: aten.convolution(x, w, None, *wide), x, w)
+    torch.testing.assert_close(run(x, w), aten.convolution(x, w, None, *wide), rtol=1e-12, atol=1e-12)
+    along = [[1], [1], [1], False, [0], 1]
+    run, _ = traced(lambda x, w: aten.convolution(x, w, None, *along), x[:, 0], w[:, 0])
+    assert torch.equal(run(x[:, 0], w[:, 0]), aten.convolution(x[:, 0], w[:, 0], None, *along))

@@ -1,0 +1,78 @@
+"""On a GPU: the same numbers as on a CPU, in every way of taking a step. Run with `pytest -m gpu tests/test_gpu.py`."""
+
+import pytest
+import torch
+
+from fednb.engines.loop import Loop
+from fednb.engines.objective import arithmetic
+from fednb.engines.problem import participants, problem_of
+from fednb.engines.stacked import Stacked
+from fednb.experiment import fitted
+from fednb.methods import CATALOGUE, method
+from fednb.record import Table
+from fednb.rounds import observed_server
+from fednb.setting import Setting
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")]
+SMALL = Setting(data="digits", model="cnn-small", partition="dirichlet(alpha=0.5)", clients=6, participation=0.5,
+                epochs=1, batch=20, samples=200)  # fmt: skip
+
+
+def one_round(m, device, way=None, setting=SMALL):
+    """The model after one round, on the CPU in double."""
+    setting = fitted(setting, m)
+    problem = problem_of(setting, 0, device)
+    engine = Loop(problem) if way is None else Stacked(problem, way)
+    dtype = torch.float64 if setting.precision == "fp64" else torch.float32
+    w, b = problem.objective.start(dtype, torch.device(device))
+    s, table = problem.server(m, w, b), Table(m.buffers("per_client", problem.objective.layout, w))
+    ids = participants(setting, 0, 0)
+    k, _ = engine.train(m, s, ids, table.gather(ids, m.declared("per_client")))
+    observed_server(m, k, s)
+    return s.w.double().cpu(), k.evaluations.tolist(), engine.evaluate(*s.values(("w", "b")).values())
+
+
+@pytest.mark.parametrize("m", [entry.method for entry in CATALOGUE.values()], ids=str)
+def test_every_method_gives_the_weights_of_the_cpu(m):
+    """fp32 after one round within 1e-4, as many gradients, the same accuracy; launched, and as one graph."""
+    wanted, counted, score = one_round(m, "cpu")
+    for way in ("eager", "graph"):
+        w, seen, found = one_round(m, "cuda", way)
+        torch.testing.assert_close(w, wanted, rtol=0, atol=1e-4)
+        assert seen == counted
+        assert found == pytest.approx(score, abs=0.6)  # two of 359 images
+
+
+@pytest.mark.parametrize("name", ["FedAvg", "FedFFT", "SCAFFOLD", "SpecGradFilter-FedDyn"])
+def test_compiled_steps_give_the_weights_of_the_cpu(name):
+    wanted, counted, _ = one_round(method(name), "cpu")
+    w, seen, _ = one_round(method(name), "cuda", "compiled")
+    torch.testing.assert_close(w, wanted, rtol=0, atol=1e-4)
+    assert seen == counted
+
+
+def test_residual_networks_and_augmentation():
+    setting = SMALL.but(data="tiny-imagenet-made", model="resnet20-gn", samples=90)
+    wanted, _, _ = one_round(method("FedAvg"), "cpu", setting=setting)
+    for way in ("graph", "compiled"):
+        w, _, _ = one_round(method("FedAvg"), "cuda", way, setting)
+        torch.testing.assert_close(w, wanted, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_shorter_numbers_are_near(precision):
+    """Not the same weights, but the same direction: a cosine of the moves above 0.99."""
+    wanted, _, _ = one_round(method("FedAvg"), "cuda", "graph")
+    w, _, _ = one_round(method("FedAvg"), "cuda", "graph", SMALL.but(precision=precision))
+    first = problem_of(SMALL, 0).objective.start(torch.float64, torch.device("cpu"))[0]
+    assert torch.cosine_similarity(w - first, wanted - first, dim=0) > 0.99
+    assert not torch.equal(w, wanted)
+
+
+def test_products_are_whole_unless_they_may_be_short():
+    x = torch.randn(256, 256, device="cuda", generator=torch.Generator("cuda").manual_seed(0))
+    exact = (x.double() @ x.double()).float()
+    with arithmetic("fp32"):
+        assert (x @ x - exact).abs().max() < 1e-3
+    with arithmetic("tf32"):
+        assert (x @ x - exact).abs().max() > 1e-3
