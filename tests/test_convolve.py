@@ -10,10 +10,11 @@ aten = torch.ops.aten
 CASES = [
     # channels in, out, kernel, stride, padding, side
     (16, 16, 3, 1, 1, 6),  # the library's own, channels last
-    (16, 32, 3, 2, 1, 6),  # a gradient through a stride
-    (16, 32, 3, 2, 1, 7),
+    (16, 32, 3, 2, 1, 6),
+    (16, 32, 1, 1, 0, 6),
     (16, 32, 1, 2, 0, 6),  # a shortcut
-    (3, 16, 3, 1, 1, 6),  # colours
+    (16, 32, 1, 2, 0, 7),
+    (3, 16, 3, 1, 1, 6),
     (1, 8, 5, 1, 0, 8),
     (3, 8, 7, 2, 3, 9),
 ]
@@ -56,17 +57,13 @@ def test_forms_have_its_gradients(case, mask):
             torch.testing.assert_close(ours, wanted, rtol=1e-11, atol=1e-11)
 
 
-def test_what_the_library_does_well_is_left_to_it():
-    """With the channels last; small kernels and few channels become products, strides have no backward convolution."""
-    x, w, _, how = given(CASES[0], 3, False)
-    assert aten.convolution.default in traced(lambda x, w: aten.convolution(x, w, None, *how), x, w)[1]
-    for case in (CASES[3], CASES[4]):
+def test_small_kernels_become_products_and_the_library_has_the_rest():
+    """1x1 kernels: no convolution is left. Others: one, with the channels last."""
+    for case, left in ((CASES[3], 0), (CASES[0], 1)):
         x, w, _, how = given(case, 3, False)
-        assert aten.convolution.default not in traced(lambda x, w: aten.convolution(x, w, None, *how), x, w)[1]  # noqa: B023
-    x, w, _, how = given(CASES[1], 3, False)
-    g = aten.convolution(x, w, None, *how)
-    back = lambda g, x, w: aten.convolution_backward(g, x, w, None, *how, (True, False, False))  # noqa: E731
-    assert aten.convolution_backward.default not in traced(back, g, x, w)[1]
+        targets = traced(lambda x, w: aten.convolution(x, w, None, *how), x, w)[1]  # noqa: B023
+        assert targets.count(aten.convolution.default) == left
+        assert targets.count(aten.clone.default) >= 2 * left
 
 
 def test_other_convolutions_stay_as_they_are():
@@ -76,5 +73,5 @@ def test_other_convolutions_stay_as_they_are():
     run, _ = traced(lambda x, w: aten.convolution(x, w, None, *wide), x, w)
     torch.testing.assert_close(run(x, w), aten.convolution(x, w, None, *wide), rtol=1e-12, atol=1e-12)
     along = [[1], [1], [1], False, [0], 1]
-    run, _ = traced(lambda x, w: aten.convolution(x, w, None, *along), x[:, 0], w[:, 0])
-    assert torch.equal(run(x[:, 0], w[:, 0]), aten.convolution(x[:, 0], w[:, 0], None, *along))
+    run, _ = traced(lambda x, w: aten.convolution(x, w, None, *along), x[:, 0], w[:, :6, 0])
+    assert torch.equal(run(x[:, 0], w[:, :6, 0]), aten.convolution(x[:, 0], w[:, :6, 0], None, *along))

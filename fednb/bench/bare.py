@@ -31,7 +31,7 @@ class BareLoop:
         self.state: State = {name: x.clone() for name, x in model.state_dict().items()}
 
     def round(self, clients: Iterable[tuple[float, Batches]]) -> float:
-        """Everyone trains; the server takes the mean, weighed by the given shares. Returns the mean loss."""
+        """Everyone trains; the server takes the mean, weighed by the given shares. Returns the mean of the losses."""
         mean: State = {name: torch.zeros_like(x) for name, x in self.state.items()}
         losses = []
         for share, batches in clients:
@@ -48,7 +48,7 @@ class BareLoop:
     def _train(self, batches: Batches) -> Tensor:
         self.model.train()
         optimizer = torch.optim.SGD(self.model.parameters(), lr=self.lr, weight_decay=self.weight_decay)
-        losses = []
+        total, seen = torch.zeros((), device=next(self.model.parameters()).device), 0
         for x, y in batches:
             optimizer.zero_grad()
             loss = self._loss(x, y)
@@ -58,8 +58,8 @@ class BareLoop:
             if self.clip_norm is not None:
                 nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
             optimizer.step()
-            losses.append(loss.detach())
-        return torch.stack(losses).mean()
+            total, seen = total + loss.detach() * len(y), seen + len(y)
+        return total / seen
 
     def _again_uphill(self, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> None:
         """The gradient rho further up, in the place of the one here (SAM)."""

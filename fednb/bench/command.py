@@ -69,10 +69,10 @@ def _numbers(text: str) -> list[int]:
 
 def do_engines(asked: argparse.Namespace) -> int:
     work = _workload(asked)
-    names = asked.engines or engines.usual_engines(work.device)
+    names = _engines(asked, engines.usual_engines(work.device))
     about, rows = machine(work.device), []
-    for name in asked.methods or ["fedavg"]:
-        rows += engines.raced(work, method(name), names, asked.rounds, asked.workers, say)
+    for chosen in [method(name) for name in asked.methods or ["fedavg"]]:
+        rows += engines.raced(work, chosen, names, asked.rounds, asked.workers, say)
     for name in dict.fromkeys(row["method"] for row in rows):
         print(f"{name}, {work}")
         print(f"{table([labelled(row) for row in rows if row['method'] == name], engines.HEADS)}\n")
@@ -86,12 +86,15 @@ def do_filters(asked: argparse.Namespace) -> int:
     models = asked.model or (["cnn-small", "resnet20-gn"] + ["resnet18-gn"] * device.startswith("cuda"))
     about, rows = machine(device), []
     for name in models:
-        work = _workload(asked, model=name, samples=asked.samples or asked.batch or 50, test=1, epochs=1)
+        batch = asked.batch or 50
+        work = _workload(asked, model=name, samples=asked.samples or batch, batch=batch, test=1, epochs=1)
         rows += filters.rows(work, asked.rounds, say=say)
         seen = rows[-1]
-        print(f"{name} ({seen['weights']:,} weights), {seen['clients']} x {work.batch} samples, {work.precision}, "
-              f"{device}: a gradient takes {seen['gradient_milliseconds']:.3g} ms")  # fmt: skip
-        print(f"{table([row for row in rows if row['model'] == name], filters.HEADS)}\n")
+        size = f"{seen['clients']} x {min(work.batch, work.samples)} samples, {work.precision}, {device}"
+        took = f"a gradient takes {seen['gradient_milliseconds']:.3g} ms"
+        print(f"{name} ({seen['weights']:,} weights), {size}: {took}")
+        shown = [row | {"percent": f"{row['share']:.1%}"} for row in rows if row["model"] == seen["model"]]
+        print(f"{table(shown, filters.HEADS)}\n")
     return finish(asked, "filters", rows, about)
 
 
@@ -100,7 +103,8 @@ def do_peers(asked: argparse.Namespace) -> int:
         raise ValueError("bench peers: only FedAvg is the same everywhere; leave --methods out")
     work = _workload(asked)
     about = machine(work.device)
-    rows = peers.rows(work, asked.engines or engines.usual_engines(work.device), asked.rounds, asked.workers, say)
+    names = _engines(asked, engines.usual_engines(work.device))
+    rows = peers.rows(work, names, asked.rounds, asked.workers, say)
     if rows:
         print(f"FedAvg, {work}\n{table([labelled(row) for row in rows], engines.HEADS)}\n")
     print("\n".join(peers.hints()) + "\n")
@@ -117,9 +121,11 @@ def do_scale(asked: argparse.Namespace) -> int:
         for point in _points(asked, quick)
     ]
     limit = asked.limit or (300.0 if quick else float("inf"))
-    names = asked.engines or ["stacked:graph" if gpu else "loop"]
+    names, methods = _engines(asked, ["stacked:graph" if gpu else "loop"]), asked.methods or ["fedavg"]
+    for name in methods:
+        method(name)  # unknown ones are found here, not in every point's own process
     about = machine(device)
-    rows = scale.rows(works, names, asked.methods or ["fedavg"], asked.rounds, asked.workers, limit, say)
+    rows = scale.rows(works, names, methods, asked.rounds, asked.workers, limit, say)
     print(f"{table([labelled(row) for row in rows], scale.HEADS)}\n")
     return finish(asked, "scale", rows, about)
 
@@ -130,6 +136,15 @@ def _points(asked: argparse.Namespace, quick: bool) -> list[scale.Point]:
         return scale.sweep(quick)
     models = [(usual("cpu", model=each, data=asked.data).data, each) for each in asked.model or ["cnn-small"]]
     return scale.lattice(models, asked.clients or scale.CLIENTS, asked.participants or [10])
+
+
+def _engines(asked: argparse.Namespace, usual_ones: list[str]) -> list[str]:
+    """Those asked for, looked at before anything runs."""
+    if asked.workers is not None and asked.workers < 1:
+        raise ValueError(f"workers = {asked.workers}: must be at least 1")
+    for name in asked.engines or []:
+        engines.check(name, str(device_of(asked.device)))
+    return asked.engines or usual_ones
 
 
 def _given(asked: argparse.Namespace) -> dict[str, Any]:

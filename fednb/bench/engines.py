@@ -28,7 +28,7 @@ BARE = ("bare", "bare:threads")  # one thread, as the engines' clients have; or 
 NAMES = (*BARE, *ENGINES[1:])
 HEADS = {
     "label": "engine", "seconds_per_round": "s/round", "min": "min", "max": "max", "n": "n",
-    "faster_than_loop": "x loop", "faster_than_bare": "x bare", "first_round": "first round",
+    "faster_than_loop": "speed / loop", "faster_than_bare": "speed / bare", "first_round": "first round",
     "seconds_evaluation": "evaluation", "difference": "differs by",
 }  # fmt: skip
 
@@ -145,19 +145,25 @@ def usual_engines(device: str) -> list[str]:
     return ["bare", "loop", "pool", "stacked"]
 
 
-def runner(name: str, work: Workload, method: Method, workers: int | None = None) -> Runner:
-    """An engine, or the bare loop, by name."""
-    kind, _, way = name.partition(":")
-    gpu = torch.device(work.device).type == "cuda"
+def check(name: str, device: str) -> None:
+    """Refuse an engine that is not there, or not on that device."""
+    gpu = torch.device(device).type == "cuda"
     if name not in NAMES:
         raise BadEngine(f"engine = {name!r}: must be one of {', '.join(NAMES)}")
     if gpu and name in ("pool", "bare:threads"):
         raise BadEngine(f"engine = {name!r} runs on the CPU; use --device cpu, or leave it out")
-    if not gpu and way in WAYS[1:]:
+    if not gpu and name.partition(":")[2] in WAYS[1:]:
         raise BadEngine(f"engine = {name!r}: steps are captured on a GPU; use 'stacked', or --device cuda")
+
+
+def runner(name: str, work: Workload, method: Method, workers: int | None = None) -> Runner:
+    """An engine, or the bare loop, by name. "stacked" alone is the way that a long run takes."""
+    check(name, work.device)
+    kind, _, way = name.partition(":")
     if kind == "bare":
         return Bare(work, method, threads=bool(way))
-    return Federation(_engine(kind, way or ("compiled" if gpu else "eager"), work, workers), work, method)
+    way = way or ("compiled" if torch.device(work.device).type == "cuda" else "eager")
+    return Federation(_engine(kind, way, work, workers), work, method)
 
 
 def _engine(kind: str, way: str, work: Workload, workers: int | None) -> Engine:

@@ -36,7 +36,7 @@ FILTERS: tuple[Filter, ...] = (
 BLOCK = 0.02  # seconds: shorter calls are timed many at once
 HEADS = {
     "model": "model", "filter": "filter", "milliseconds": "ms", "min": "min", "max": "max", "n": "n",
-    "share": "of a gradient",
+    "percent": "of a gradient",
 }  # fmt: skip
 Call = Callable[[], Any]
 

@@ -29,12 +29,12 @@ from fednb.models import build
 HINTS = {
     "pfl": "pfl-research is not installed: pip install 'fednb[peers]', best in an environment of its own",
     "flwr": "Flower is not timed: its simulation starts Ray, which listens on all interfaces and looks for addresses "
-    "outside the machine; see fednb/bench/peers.py",
+    "outside the machine",
 }
 
 
 def hints() -> list[str]:
-    """What is missing here, and how to get it."""
+    """What is not timed here, and why."""
     return ([] if find_spec("pfl") else [HINTS["pfl"]]) + [HINTS["flwr"]]
 
 
@@ -51,24 +51,41 @@ def rows(
     for name in names:
         say(f"first round of {name}")
         ours.append(Timed(name, work, fedavg, workers))
-    theirs = _pfl(work, ours, rounds, say)
-    named = {"engine": "pfl-research", "way": version("pfl"), "method": "FedAvg"}
-    own = {"first_round": theirs.first_round, "difference": _difference(theirs.first_weights, ours)}
-    return [*compared(ours), named | spread(theirs.seconds) | own | _ratios(theirs.seconds, ours)]
+    clock = Clock(work, ours, say)
+    with arithmetic(work.precision):
+        train_with_pfl(work, rounds, clock)
+    return [*compared(ours), clock.row()]
 
 
-def _ratios(seconds: Sequence[float], ours: Sequence[Timed]) -> dict[str, float]:
-    """How many times faster than the loop and the bare loop pfl-research is."""
-    return {
-        f"faster_than_{each.name}": median(a / b for a, b in zip(each.seconds, seconds, strict=True))
-        for each in ours
-        if each.name in ("loop", "bare")
-    }
+class Client:
+    """One user of pfl-research in one round. Its own data sets neither shuffle nor augment; this hands out ours."""
+
+    raw_data: tuple[Tensor, ...] = ()
+    metadata: dict[str, Any] = {}
+    train_kwargs: dict[str, Any] = {}
+    eval_kwargs: dict[str, Any] = {}
+
+    def __init__(self, work: Workload, t: int, client: int) -> None:
+        self.work, self.t, self.client, self.user_id = work, t, client, str(client)
+
+    def __len__(self) -> int:
+        return self.work.samples
+
+    def iter(self, batch_size: int | None) -> Iterator[list[Tensor]]:
+        """The batches of all epochs."""
+        return ([x, y] for x, y in batches(self.work, self.t, self.client))
 
 
-def _difference(weights: Tensor, ours: Sequence[Timed]) -> float | None:
-    loop = [each.first_weights for each in ours if each.name == "loop"]
-    return float((weights - loop[0]).abs().max()) if loop else None
+class Clients:
+    """The participants of round after round."""
+
+    def __init__(self, work: Workload) -> None:
+        self.work, self.t = work, -1
+
+    def get_cohort(self, cohort_size: int) -> Iterator[tuple[Client, int]]:
+        """Those of the next round, each with a seed that nobody needs."""
+        self.t += 1
+        return ((Client(self.work, self.t, i), 0) for i in participants(self.work.setting, SEED, self.t))
 
 
 class Scored(nn.Module):
@@ -88,96 +105,77 @@ class Scored(nn.Module):
         return {"loss": Weighted(float(self.loss(x, y)) * len(y), len(y))}
 
 
-def _pfl(work: Workload, ours: Sequence[Timed], rounds: int, say: Say) -> Any:
-    """Its FedAvg on the same batches, timed between its callbacks; in each of these our engines have their turn.
+class Clock:
+    """A callback of pfl-research: times a round of its own, and then gives our engines their turn."""
 
-    Written against pfl 0.6: its own batches are never shuffled nor augmented, so a user's data hand out ours, all
-    epochs in one. In round 0, which is not counted, it evaluates as well, and no setting prevents that.
-    """
+    def __init__(self, work: Workload, ours: Sequence[Timed], say: Say) -> None:
+        self.work, self.ours, self.say = work, ours, say
+        self.seconds: list[float] = []
+        self.first_round, self.first_weights = 0.0, torch.zeros(0)
+        self.began = 0.0
+
+    def on_train_begin(self, *, model: Any) -> Any:
+        from pfl.metrics import Metrics
+
+        self.began = time.perf_counter()
+        return Metrics()
+
+    def after_central_iteration(self, _: Any, model: Any, *, central_iteration: int) -> tuple[bool, Any]:
+        from pfl.metrics import Metrics
+
+        wait_for(self.work.device)
+        spent = time.perf_counter() - self.began
+        if central_iteration:
+            self.say(f"turn {central_iteration}")
+            self.seconds.append(spent)
+            for each in self.ours:
+                each.turn()
+        else:  # it also evaluates in its round 0, and no setting prevents that
+            weights = [p.detach().reshape(-1) for p in model.pytorch_model.parameters()]
+            self.first_round, self.first_weights = spent, torch.cat(weights).clone()
+        self.began = time.perf_counter()
+        return False, Metrics()
+
+    def on_train_end(self, *, model: Any) -> None:
+        pass
+
+    def row(self) -> dict[str, Any]:
+        """Its times, and what the loop and the bare loop are to it."""
+        known = {each.name: each for each in self.ours if each.name in ("loop", "bare")}
+        row = {"engine": "pfl-research", "way": version("pfl"), "method": "FedAvg", **spread(self.seconds)}
+        row |= {"first_round": self.first_round}
+        for name, each in known.items():
+            row[f"faster_than_{name}"] = median(a / b for a, b in zip(each.seconds, self.seconds, strict=True))
+        if "loop" in known:
+            row["difference"] = float((self.first_weights - known["loop"].first_weights).abs().max())
+        return row
+
+
+def train_with_pfl(work: Workload, rounds: int, clock: Clock) -> None:
+    """Its FedAvg on our clients and batches: one round that is not counted, and then so many. Written for pfl 0.6."""
     os.environ["PFL_PYTORCH_DEVICE"] = work.device
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.aggregate.weighting import WeightByDatapoints
     from pfl.algorithm import FederatedAveraging, NNAlgorithmParams
-    from pfl.callback import TrainingProcessCallback
-    from pfl.data import FederatedDatasetBase
-    from pfl.data.dataset import Dataset
     from pfl.hyperparam import NNTrainHyperParams
-    from pfl.metrics import Metrics
     from pfl.model.pytorch import PyTorchModel
 
-    class Client(Dataset):
-        """One user in one round."""
-
-        def __init__(self, t: int, client: int) -> None:
-            super().__init__(raw_data=(), user_id=str(client))
-            self.t, self.client = t, client
-
-        def __len__(self) -> int:
-            return work.samples
-
-        def iter(self, batch_size: int | None) -> Iterator[list[Tensor]]:
-            return ([x, y] for x, y in batches(work, self.t, self.client))
-
-    class Clients(FederatedDatasetBase):
-        """The participants of round after round."""
-
-        t = -1
-
-        def __next__(self) -> tuple[Client, int]:
-            raise NotImplementedError("clients come by the round")
-
-        def get_cohort(self, cohort_size: int) -> Iterator[tuple[Client, int]]:
-            self.t += 1
-            return ((Client(self.t, i), 0) for i in participants(work.setting, SEED, self.t))
-
-    class Clock(TrainingProcessCallback):
-        """Times its rounds from the end of our turn to the beginning of the next."""
-
-        seconds: list[float] = []
-        first_round = 0.0
-        first_weights = torch.zeros(0)
-
-        def on_train_begin(self, *, model: Any) -> Metrics:
-            self.began = time.perf_counter()
-            return Metrics()
-
-        def after_central_iteration(self, _: Any, model: Any, *, central_iteration: int) -> tuple[bool, Metrics]:
-            wait_for(work.device)
-            spent = time.perf_counter() - self.began
-            if central_iteration == 0:
-                weights = [p.detach().reshape(-1) for p in model.pytorch_model.parameters()]
-                self.first_round, self.first_weights = spent, torch.cat(weights).clone()
-            else:
-                self.seconds.append(spent)
-                say(f"turn {central_iteration} of {rounds}")
-                for each in ours:
-                    each.turn()
-            wait_for(work.device)
-            self.began = time.perf_counter()
-            return False, Metrics()
-
-    setting, data = work.setting, work.dataset
+    setting, data, clients = work.setting, work.dataset, Clients(work)
     net = Scored(build(setting.model, data.classes, data.input, seed=SEED).to(work.device))
-    model = PyTorchModel(
-        net,
-        partial(torch.optim.SGD, weight_decay=setting.weight_decay),
-        torch.optim.SGD(net.parameters(), lr=setting.server_lr),
-        **({"amp_dtype": torch.bfloat16} if work.precision == "bf16" else {}),
-    )
-    clients, clock = Clients(), Clock()
-    with arithmetic(work.precision):
-        FederatedAveraging().run(
-            NNAlgorithmParams(
-                central_num_iterations=rounds + 1, evaluation_frequency=rounds + 1,
-                train_cohort_size=work.participants, val_cohort_size=0,
-            ),
-            SimulatedBackend(clients, clients, postprocessors=[WeightByDatapoints()]),
-            model,
-            NNTrainHyperParams(
-                local_num_epochs=1, local_learning_rate=setting.lr, local_batch_size=work.batch,
-                local_max_grad_norm=setting.clip_norm,
-            ),
-            callbacks=[clock],
-            send_metrics_to_platform=False,
-        )  # fmt: skip
-    return clock
+    local = partial(torch.optim.SGD, weight_decay=setting.weight_decay)
+    central = torch.optim.SGD(net.parameters(), lr=setting.server_lr)
+    half = {"amp_dtype": torch.bfloat16} if work.precision == "bf16" else {}
+    FederatedAveraging().run(
+        NNAlgorithmParams(
+            central_num_iterations=rounds + 1, evaluation_frequency=rounds + 1, train_cohort_size=work.participants,
+            val_cohort_size=0,
+        ),
+        SimulatedBackend(clients, clients, postprocessors=[WeightByDatapoints()]),
+        PyTorchModel(net, local, central, **half),
+        NNTrainHyperParams(
+            local_num_epochs=1, local_learning_rate=setting.lr, local_batch_size=work.batch,
+            local_max_grad_norm=setting.clip_norm,
+        ),
+        callbacks=[clock],
+        send_metrics_to_platform=False,
+    )  # fmt: skip

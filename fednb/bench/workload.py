@@ -98,7 +98,7 @@ def usual(device: str, **given: Any) -> Workload:
     gpu = torch.device(device).type == "cuda"
     model = find_model(given.get("model") or ("resnet20-gn" if gpu else "cnn-small"))
     data = SHAPES.get(model, "cifar10" if reads(model) == "images" else "yahoo-answers")
-    sizes = (100, 10, 500, 50, 5, 10_000) if gpu else (10, 10, 100, 50, 2, 1000)
+    sizes = (100, 10, 500, 50, 5, 10_000) if gpu else (10, 10, 100, 25, 1, 500)
     names = ("clients", "participants", "samples", "batch", "epochs", "test")
     chosen = {name: value for name, value in given.items() if value is not None} | {"model": model, "device": device}
     if "clients" in chosen:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -117,13 +118,25 @@ def _captured(step: Callable[[Buffers], None], buffers: Buffers, compiled: bool)
     run: Callable[[Buffers], None] = torch.compile(traced(step, buffers), dynamic=False) if compiled else step
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):  # compiles, chooses algorithms, makes plans of transforms: none of it may be captured
+    with torch.cuda.stream(side), fastest_convolutions():
+        for _ in range(3):  # compiles, tries algorithms, makes plans of transforms: none of it may be captured
+            buffers["step"].zero_()
             run(buffers)
     torch.cuda.current_stream().wait_stream(side)
     for name, x in buffers.items():
         x.copy_(before[name])
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with fastest_convolutions(), torch.cuda.graph(graph):
         run(buffers)
     return graph.replay, run
+
+
+@contextmanager
+def fastest_convolutions() -> Iterator[None]:
+    """Let the library try its algorithms once for every shape, and keep the fastest."""
+    was = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = was
