@@ -104,11 +104,12 @@ class Layout:
         return picked
 
     def map(self, filter: Callable[..., Tensor], x: Tensor) -> Tensor:
-        """Apply a filter layer by layer (or, if it says `whole`, to all chosen layers at once)."""
+        """Apply a filter layer by layer (or, if it says `whole`, to all chosen layers at once, told their shapes)."""
         picked = self.select(getattr(filter, "where", "*"))
         pieces = list(x.split(self.sizes, dim=-1))
         if getattr(filter, "whole", False):
-            done = filter(torch.cat([p for p, yes in zip(pieces, picked, strict=True) if yes], dim=-1))
+            shapes = tuple(s for s, yes in zip(self.shapes, picked, strict=True) if yes)
+            done = filter(torch.cat([p for p, yes in zip(pieces, picked, strict=True) if yes], dim=-1), shapes)
             changed: Sequence[Tensor] = done.split([n for n, yes in zip(self.sizes, picked, strict=True) if yes], -1)
         else:
             changed = [filter(p, s) for p, s, yes in zip(pieces, self.shapes, picked, strict=True) if yes]

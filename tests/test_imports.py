@@ -51,6 +51,7 @@ OPTIONAL = {
     "models/vit.py": {"timm"},  # an extra: loaded when the model is asked for
     "data/pictures.py": {"PIL"},  # torchvision and matplotlib bring Pillow; loaded when images are decoded
     "data/corrupt.py": {"PIL"},
+    "data/domains.py": {"PIL"},
 }
 
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
