@@ -407,7 +407,7 @@ def test_the_first_of_all_needs_all_that_the_paper_has():
 
 
 def test_first_on_average_is_about_the_mean_along_a_column():
-    """A has 5 and 1, B 2 and 3: A is first at 0.1 alone, and first on average, 3 against 2.5, but not by more than 1."""
+    """A has 5 and 1, B 2 and 3: A is first at 0.1 alone and on average, 3 against 2.5, but not by more than 1."""
     seen = scores({("A", 0.1): 5, ("A", 0.6): 1, ("B", 0.1): 2, ("B", 0.6): 3})
     judged = claim("first_on_average", 0, "accuracy", left="A", along="alpha").judge(seen)
     assert judged == {"all": (True, "3, next B 2.5")}

@@ -224,6 +224,14 @@ def test_layers_can_be_chosen_and_series_be_methods():
     assert ax.get_ylabel() == "cosine" and ax.get_yscale() == "log"
 
 
+def test_many_series_along_layers_are_named_beside_the_panel():
+    """Five names inside would hide points."""
+    table = pd.DataFrame({"measure": "score", "method": m, "layer": n, "value": 0.5} for m in "abcde" for n in "xy")
+    figure = plots.along_layers(table, by="method")
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == list("abcde")
+    assert panels(figure)[0].get_legend() is None
+
+
 def test_embedding_has_a_panel_per_round_with_its_spreads():
     """Both methods in each panel; 2 + round and 0.5 + round above it, and no relative spread."""
     left, right = panels(FIGURES["embedding"]())

@@ -77,6 +77,7 @@ def test_after_one_step_of_gradient_descent_eq_11_is_eq_10():
 @pytest.mark.parametrize("x, y, r", [
     ([1, 2, 3, 4], [10, 20, 30, 99], 1.0), ([1, 2, 3, 4], [9, 5, 2, 1], -1.0), ([1, 2, 3, 4], [1, 2, 4, 3], 0.8),
     ([1, 1, 2], [1, 2, 3], 3**0.5 / 2),  # ranks 1½, 1½, 3 against 1, 2, 3
+    ([1, 1, 1, 2, 3], [1, 2, 3, 4, 5], 2 / 5**0.5),  # ranks 2, 2, 2, 4, 5: 8 / √(8 · 10)
 ])  # fmt: skip
 def test_rank_correlation(x, y, r):
     """Spearman's 1 − 6 Σd² / (n (n² − 1)): 1 − 12/60 where two neighbours are exchanged."""
@@ -122,13 +123,15 @@ def test_from_runs(results):
     assert by_rho.groupby(level=list(range(by_rho.index.nlevels))).nunique().max() == 1  # no radius in them
 
 
-def test_scores_of_runs_are_those_that_the_method_selects_by(results):
-    """Eq. 11's mean from the probe is `FlexibleRadius`'s own number of the weight layers."""
+@pytest.mark.parametrize("step, reading", [(MEAN, "paper"), (RELEASED, "released")])
+def test_scores_of_runs_are_those_that_the_method_selects_by(results, step, reading):
+    """Eq. 11 from the probe of the first round is `FlexibleRadius`'s own number, from the first model on."""
     (_, run), found = next(iter(results)), of_layers(results, radii=(0.1,))
-    kept = run.probed(1)
-    model, move = kept.vectors["model"][0], kept.vectors["move"][0]
-    wanted = layer_moves(kept.layout, model, model - move)[torch.tensor(weights_only(kept.layout))]
-    mine = found[(found["round"] == 1) & (found["client"] == kept.clients[0]) & (found["method"] == MEAN)]
+    kept, objective = run.probed(0), problem_of(run.setting, run.seed).objective
+    first, _ = objective.start(torch.float64, torch.device("cpu"))
+    wanted = layer_moves(kept.layout, kept.vectors["model"][0], first, reading)
+    wanted = wanted[torch.tensor(weights_only(kept.layout))]
+    mine = found[(found["round"] == 0) & (found["client"] == kept.clients[0]) & (found["method"] == step)]
     assert mine["value"].tolist() == approx((wanted / wanted.sum()).tolist())
     assert mine["layer"].tolist() == ["conv1.weight", "conv2.weight", "fc1.weight", "fc2.weight"]
 

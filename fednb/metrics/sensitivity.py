@@ -61,7 +61,7 @@ def removed(loss: Loss, w: Tensor, eps: Tensor, layout: Layout) -> Tensor:
 
 def first_order(loss: Loss, w: Tensor, eps: Tensor, layout: Layout) -> Tensor:
     """|∇_k L(w + ε) · ε_k|, `[L]`."""
-    products = layout.layers(gradient(loss, w) * eps)
+    products = layout.layers(gradient(loss, w + eps) * eps)
     return torch.stack([x.sum() for x in products.values()]).abs().double().cpu()
 
 
