@@ -47,8 +47,8 @@ def claims_page(found: pd.DataFrame, titles: dict[str, str]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>fednb: claims</title><style>{STYLE}</style></head>\n<body>"
         f'<h1>What the papers claim, and what we see</h1><p class="quiet">fednb {escape(__version__)}, {len(found)} '
-        f"claims, run at scale {escape(scale)}. Each claim is a rule that numbers can fail; the paper's own numbers are "
-        "put to the same rule.</p>\n"
+        f"claims, run at scale {escape(scale)}. Each claim is a rule that numbers can fail; the paper's own numbers "
+        "are put to the same rule.</p>\n"
         '<p><label>Find <input id="find" type="search" placeholder="a method, a table, a verdict"></label></p>\n'
         f"{_counts(shown)}{body}<script>{SCRIPT}</script></body></html>\n"
     )
