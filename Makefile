@@ -21,7 +21,7 @@ unit: $(VENV)/.test
 # A store of its own: every notebook really runs.
 notebooks: $(VENV)/.test
 	store=$$(mktemp -d) && trap 'rm -rf "$$store"' EXIT && \
-	FEDNB_STORE=$$store $(BIN)/python -m pytest --nbmake --nbmake-timeout=600 --durations=0 notebooks
+	FEDNB_STORE=$$store $(BIN)/python -m pytest --nbmake --nbmake-timeout=600 --durations=0 -n 2 notebooks
 
 lab: $(VENV)/.notebooks
 	$(BIN)/jupyter lab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir=notebooks $(if $(filter 0,$(shell id -u)),--allow-root) \

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RULE = "holds: true in every setting and seed; does not hold: false in some setting for every seed; else not decided"
-OF_ALL = ("first", "lowest")  # kinds about one method among all that the paper has
-PAIRED = ("each_above", "gain_least_at")  # kinds that take left and right two by two
+OF_ALL = ("first", "first_on_average", "top", "lowest", "steadiest")  # about one method among all of the paper
+PAIRED = ("each_above", "each_not_above", "gain_least_at")  # kinds that take left and right two by two
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ class Claim:
         """The rows of a tidy table that the claim is about: its section's, its measure, its settings."""
         mine = table[table["measure"] == self.measure]
         if "grid" in mine:
-            mine = mine[mine["grid"] == self.section].dropna(axis=1, how="all")
+            mine = mine[mine["grid"] == self.section]
+            mine = mine[[c for c in mine if c == "value" or mine[c].notna().any()]]  # no columns of other sections
         for column, value in self.where.items():
             if column in mine:
                 mine = mine[mine[column].isin(value if isinstance(value, list) else [value])]

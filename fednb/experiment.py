@@ -169,6 +169,8 @@ def run(
     that stops being finite ends the run with status "diverged".
     """
     method = named(method)
+    if probe:
+        probes.check(probe, method)
     if probe and max(probe.rounds, default=0) >= setting.rounds:
         raise ValueError(f"probe rounds = {probe.rounds}: the run has rounds 0 to {setting.rounds - 1}")
     wanted = run_of(setting, method, seed, probe)
@@ -237,7 +239,7 @@ def _one_round(
     seconds = time.perf_counter() - began
     now = k.values(("w", "delta", "loss"))
     if seen:
-        probes.keep(folder, t, ids, problem.objective.layout, vectors | probes.after_training(probe, k))
+        probes.keep(folder, t, ids, problem.objective.layout, vectors | probes.after_training(probe, k, s))
     tested = (t + 1) % setting.evaluate_every == 0 or t + 1 == setting.rounds
     judged = judge.row(k, s, table, tested)
     width = now["w"].element_size()

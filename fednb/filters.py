@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import ceil, inf, prod
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -93,6 +94,17 @@ class HighPass(_Band):
 
     def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
         return without_lowest(x, cut(self.ratio, x.shape[-1]))
+
+
+@dataclass(frozen=True)
+class MeanOnly(_Band):
+    """Remove the mean of a layer, frequency 0 alone, wherever HighPass(ratio) removes anything.
+
+    A control that the spectral papers lack: the part of the high-pass filter that no order of the weights can change.
+    """
+
+    def removed(self, n: int) -> slice | Tensor:
+        return slice(0, 1)
 
 
 @dataclass(frozen=True)
@@ -279,6 +291,40 @@ class Rescale(Filter):
 
     def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
         return x * (self.radius / norm(x).clamp_min(TINY)).clamp_max(1.0)
+
+
+@dataclass(frozen=True)
+class NormMatched(Filter):
+    """Make a vector as short as a filter would, and leave its direction: x ‖Φ(x)‖ / ‖x‖.
+
+    A control that the spectral papers lack: what is gained by it is gained by smaller steps, not by what was removed.
+    per: "model" has one factor for all chosen layers together, so that the gradient as a whole keeps its direction;
+    "layer" has a factor for each, so that every layer steps as far as it would behind the filter.
+    """
+
+    filter: Filter = field(default_factory=lambda: HighPass(0.05))
+    per: str = "model"
+    flat = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.filter, Filter) or self.filter.whole or self.filter.where != "*":
+            raise ValueError(f"filter = {self.filter!r}: must be a filter of single layers; `where` belongs outside")
+        if self.per not in ("model", "layer"):
+            raise ValueError(f"per = {self.per!r}: must be 'model' or 'layer'")
+
+    @property
+    def whole(self) -> bool:  # type: ignore[override]
+        return self.per == "model"
+
+    @property
+    def short(self) -> str:
+        return f"norm of {self.filter.short} per {self.per}"
+
+    def __call__(self, x: Tensor, shape: Shape | tuple[tuple[int, ...], ...] = None) -> Tensor:
+        shapes: Any = shape if shape and isinstance(shape[0], tuple) else (shape,)  # of all layers, or of the only one
+        sizes = [x.shape[-1] if s is None else prod(s) for s in shapes]
+        layers = [self.filter(p, s) for p, s in zip(x.split(sizes, dim=-1), shapes, strict=True)]
+        return x * (norm(torch.cat(layers, dim=-1)) / norm(x).clamp_min(torch.finfo(x.dtype).tiny))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import torch
 
 from fednb.data.sources import title
 from fednb.experiment import Run, bar_of, run, run_of
-from fednb.methods import method
+from fednb.methods import method, sums
 from fednb.probes import Probe
 from fednb.rounds import Method, cost
 from fednb.setting import Setting
@@ -58,12 +58,14 @@ class Grid:
 
     @classmethod
     def of(cls, name: str, scale: str, described: dict[str, Any], seeds: list[int] | None = None) -> Grid:
-        """From a grid file's table for one scale: setting, vary, cases, methods, sweep, seeds, probe.
+        """From a grid file's table for one scale: setting, vary, cases, methods, sums, sweep, seeds, probe.
 
         vary: settings to try, all with all. cases: tables with a `setting` (and methods or vary) of their own, told
         apart by their other entries. methods: names, or tables with `name`, parameters, `label` and `setting`. sweep: a
-        parameter and its values, for all methods that have it; the others stand beside it once.
+        parameter and its values, for all methods that have it; the others stand beside it once. sums, in place of cases
+        and methods: axes of ideas, all with all that make a method (see `fednb.methods.sums`).
         """
+        described = _summed(described)
         _check(name, scale, described)
         base = Setting().but(**described.get("setting", {}))
         cells = tuple(
@@ -132,6 +134,14 @@ def _check(name: str, scale: str, described: dict[str, Any]) -> None:
     for case in described.get("cases", [{}]):
         if not isinstance(case.get("methods", described.get("methods")), list):
             raise BadGrid(f"grid {name}, {scale}: `methods` must be a list of names")
+
+
+def _summed(described: dict[str, Any]) -> dict[str, Any]:
+    """Sums written out: a case for each, told apart by the names of its ideas."""
+    if "sums" not in described:
+        return described
+    cases = [{**names, "methods": [{"name": m}]} for names, m in sums(described["sums"]) if isinstance(m, Method)]
+    return {entry: value for entry, value in described.items() if entry != "sums"} | {"cases": cases}
 
 
 def _own_tags(case: dict[str, Any]) -> dict[str, Any]:

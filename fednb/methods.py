@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from fednb.card import Card, pseudo_code
@@ -43,7 +45,7 @@ from fednb.parts import (
     WmsamMomentum,
     WmsamWeight,
 )
-from fednb.rounds import Method, cost
+from fednb.rounds import BadMethod, Method, cost
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,6 +118,24 @@ def _sum(text: str) -> Method:
     for term in others:
         made = added(made, method(term) if _plain(term) in ALIASES else built(term))
     return Method(text, *made.parts)
+
+
+Axes = dict[str, dict[str, str]]  # such as {"ascent": {"no ascent": "", "SAM": "sam(0.1)"}}
+
+
+def sums(axes: Axes) -> Iterator[tuple[dict[str, str], Method | BadMethod]]:
+    """FedAvg with one idea of every axis, all with all, under the ideas' names; where they make no method, the reason.
+
+    >>> [str(m) for _, m in sums({"ascent": {"none": "", "SAM": "sam(0.1)"}, "correction": {"dual": "dyn(10)"}})]
+    ['fedavg + dyn(10)', 'fedavg + sam(0.1) + dyn(10)']
+    """
+    for names in product(*axes.values()):
+        chosen = dict(zip(axes, names, strict=True))
+        ideas = [axes[axis][name] for axis, name in chosen.items()]
+        try:
+            yield chosen, method(" + ".join(["fedavg", *filter(None, ideas)]))
+        except BadMethod as reason:
+            yield chosen, reason
 
 
 FEDAVG = _add(Method("FedAvg"), "McMahan et al. 2017")

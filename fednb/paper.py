@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+REMARK = r" \((?:not printed; )?implied\)$| \(repository default\)$"  # of a data set or model that a table leaves open
+
+
 class UnknownPaper(KeyError):
     """A paper, section or table that is not here."""
 
@@ -40,13 +43,14 @@ def _pick(what: str, name: str, known: list[str]) -> str:
 
 
 def papers(id: str | None = None) -> Any:
-    """One paper by its short id, or all of them as a table."""
+    """One paper by its short id, or all of them as a table. "across", our study of them, is found and not listed."""
     known = sorted(p.parent.name for p in shelf("papers").glob("*/paper.toml"))
     if id is not None:
         return Paper(shelf("papers") / _pick("paper", id.lower(), known))
     import pandas as pd
 
-    rows = [(p.id, p.about["title"], p.about["venue"], len(p.about["sections"])) for p in map(papers, known)]
+    listed = [p for p in map(papers, known) if not p.about.get("study")]
+    rows = [(p.id, p.about["title"], p.about["venue"], len(p.about.get("sections", {}))) for p in listed]
     return pd.DataFrame(rows, columns=["id", "title", "venue", "sections"]).set_index("id")
 
 
@@ -75,12 +79,18 @@ class Paper:
         return pd.read_csv(self.folder / "tables" / f"{_pick(f'table of {self.id}', table, known)}.csv")
 
     def printed(self, table: str) -> pd.DataFrame:
-        """A printed table as our tables are: a column for each thing that varies, then method, measure, value."""
+        """A printed table as our tables are: a column for each thing that varies, then method, measure, value.
+
+        Fractions become percent, "CIFAR-10 (implied)" is CIFAR-10, and a number from a figure says which in `figure`.
+        """
         told = self.reported(table).rename(columns={"metric": "measure"})
         rows = [_parsed(str(text)) if text == text else {} for text in told.pop("setting")]
         varied = told.iloc[:, :0].assign(**{name: [row.get(name) for row in rows] for name in _names(rows)})
         value = told["value"].astype(str).str.strip()
-        tidy = varied.join(told).assign(value=_numbers(value), seed="printed")
+        tidy = _in_percent(varied.join(told).assign(value=_numbers(value), seed="printed"))
+        tidy["figure"] = tidy["note"].astype(str).str.extract(r"^(Fig \w+(?: left| right)?)")[0]
+        named = tidy[["dataset", "model"]].replace(REMARK, "", regex=True)
+        tidy[["dataset", "model"]] = named.mask(named == "not printed")
         return tidy[tidy["value"].notna()].dropna(axis=1, how="all")
 
     def claims(self, section: str | None = None) -> list[Claim]:
@@ -88,7 +98,7 @@ class Paper:
         if section is not None:
             _pick(f"section of {self.id}", section, list(self.about["sections"]))
         text = (self.folder / "claims.toml").read_text(encoding="utf-8")
-        described = [c for c in tomllib.loads(text)["claim"] if section in (None, c["section"])]
+        described = [c for c in tomllib.loads(text).get("claim", []) if section in (None, c["section"])]
         return [Claim.of(self.id, c, self._table_of(c)) for c in described]
 
     def _table_of(self, claim: dict[str, Any]) -> pd.DataFrame | None:
@@ -141,13 +151,24 @@ class Paper:
 
 
 def _parsed(text: str) -> dict[str, Any]:
-    """The `name=number` pairs of a printed setting; the text itself where there is none."""
-    pairs = re.findall(r"(\w+)=([-+.\de]+)", text)
-    return {name: float(number) for name, number in pairs} or {"setting": text}
+    """The `name=number` pairs of a printed setting, 5% being 0.05, its split (Dir(0.3)), its domain; else its text."""
+    pairs = re.findall(r"(\w+)=([-+.\de]+)(%?)", text)
+    numbers = {name: float(number) / (100 if percent else 1) for name, number, percent in pairs}
+    split = re.match(r"(?:Dir|Pat)\([.\d]+\)", text)
+    domain = re.search(r"domain=([^;]+)", text)
+    words = ({"partition": split[0]} if split else {}) | ({"domain": domain[1]} if domain else {})
+    return words | numbers or {"setting": text}
 
 
 def _names(rows: list[dict[str, Any]]) -> list[str]:
     return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def _in_percent(told: pd.DataFrame) -> pd.DataFrame:
+    """Accuracies between 0 and 1 as ours are; to as many digits as are printed."""
+    fractions = told["measure"] == "accuracy_fraction"
+    percent = {column: told[column].mask(fractions, (told[column] * 100).round(6)) for column in ("value", "std")}
+    return told.assign(**percent, measure=told["measure"].mask(fractions, "accuracy"))
 
 
 def _numbers(texts: pd.Series) -> pd.Series:

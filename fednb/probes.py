@@ -1,4 +1,4 @@
-"""What to keep from a round beside its result: the clients' gradients, perturbations and models."""
+"""What to keep from a round beside its result: gradients, perturbations, models, and what parts declare."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from fednb.store import load_tensors, save_tensors
 from fednb.vectors import Layout
 
 BEFORE, AFTER = ("gradient", "perturbation"), ("move", "model")
+GLOBAL = "global"
+DECLARED = {"k.": ("per_client", "this_round"), "s.": ("on_server",)}  # how a part's own names begin, and its kinds
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,10 @@ class Probe:
     """Keep `what` of every participant in these rounds.
 
     Gradients and perturbations are taken at the global model that the round starts from, on each client's first
-    `batches` batches (the mean of them), before any training. Moves and models are the clients' own after training.
+    `batches` batches (the mean of them), before any training. Moves and models are the clients' own after training;
+    "global" is the model that the round starts from.
+    What the method's parts declare goes by its name in them, as it is at the end of the round: k.rho_k, FedSCAM's
+    radius of each client, or s.alpha, a number of the server's.
     """
 
     what: tuple[str, ...] = ("perturbation",)
@@ -37,15 +42,26 @@ class Probe:
         for name in ("what", "rounds"):
             value = getattr(self, name)
             object.__setattr__(self, name, (value,) if isinstance(value, str | int) else tuple(value))
-        if unknown := set(self.what) - {*BEFORE, *AFTER}:
-            raise ValueError(f"probe {sorted(unknown)[0]!r}: must be one of {', '.join(BEFORE + AFTER)}")
+        if unknown := {what for what in self.what if what[:2] not in DECLARED} - {*BEFORE, *AFTER, GLOBAL}:
+            raise ValueError(
+                f"probe {sorted(unknown)[0]!r}: must be one of {', '.join((*BEFORE, *AFTER, GLOBAL))}, "
+                f"or k.NAME or s.NAME for what a part declares"
+            )
         if not isinstance(self.batches, int) or self.batches < 1 or any(t < 0 for t in self.rounds):
             raise ValueError(f"batches = {self.batches}, rounds = {self.rounds}: at least 1 batch, rounds from 0")
 
 
+def check(probe: Probe, method: Method) -> None:
+    """Refuse a probe of state that no part of the method declares."""
+    known = [mark + name for mark, kinds in DECLARED.items() for kind in kinds for name in method.declared(kind)]
+    for wrong in (what for what in probe.what if what[:2] in DECLARED and what not in known):
+        there = ", ".join(known) or "nothing"
+        raise ValueError(f"probe {wrong!r}: no part of {method.name} declares it; declared are {there}")
+
+
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """What a probe kept in one round: vectors `[C, P]` by name, with the layers inside them."""
+    """What a probe kept in one round: vectors `[C, P]` by name, with the layers inside them; of the server `[1, D]`."""
 
     round: int
     clients: tuple[int, ...]
@@ -54,10 +70,11 @@ class Kept:
 
 
 def before_training(probe: Probe, problem: Problem, method: Method, s: Server, ids: Sequence[int], table: Table):
-    """Gradients and perturbations of each participant, `[C, P]` by name. Nothing of the run changes."""
+    """Gradients and perturbations of each participant, `[C, P]`, and the global model. Nothing of the run changes."""
     wanted = [what for what in probe.what if what in BEFORE]
     each = [_one(probe, problem, method, s, i, table) for i in ids] if wanted else []
-    return {what: torch.cat([x[what] for x in each]) for what in wanted}
+    start = {GLOBAL: s.values(["w"])["w"][None]} if GLOBAL in probe.what else {}
+    return {what: torch.cat([x[what] for x in each]) for what in wanted} | start
 
 
 def _one(probe: Probe, problem: Problem, method: Method, s: Server, i: int, table: Table) -> dict[str, Tensor]:
@@ -77,10 +94,17 @@ def _look(method: Method, k: Cohort, s: Server, step: int) -> dict[str, Tensor]:
     return {"gradient": k.grad(k.w), "perturbation": torch.zeros_like(k.w) if delta is None else delta}
 
 
-def after_training(probe: Probe, k: Cohort) -> dict[str, Tensor]:
-    """Moves and models of each participant."""
+def after_training(probe: Probe, k: Cohort, s: Server) -> dict[str, Tensor]:
+    """Moves and models of each participant, and declared state."""
     done = {"move": k.values(["delta"])["delta"], "model": k.values(["w"])["w"]}
-    return {what: done[what] for what in probe.what if what in AFTER}
+    moved = {what: done[what] for what in probe.what if what in AFTER}
+    return moved | {what: _state(what, k, s) for what in probe.what if what[:2] in DECLARED}
+
+
+def _state(what: str, k: Cohort, s: Server) -> Tensor:
+    """k.NAME of each participant, `[C, D]`, or s.NAME as one row."""
+    mark, name = what[:2], what[2:]
+    return k.values([name])[name] if mark == "k." else s.values([name])[name][None]
 
 
 def keep(folder: Path, t: int, ids: Sequence[int], layout: Layout, vectors: dict[str, Tensor]) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fednb.claims import Claim
 
 NOT_A_SETTING = ("method", "seed", "measure", "value", "std", "band", "round", "key", "device", "engine", "note",
-                 "grid", "target", "residual", "converged")  # fmt: skip
+                 "grid", "target", "residual", "converged", "figure")  # fmt: skip
 Judged = dict[str, tuple[bool, str]]
 
 
@@ -34,8 +34,8 @@ def _split(table: pd.DataFrame, *but: str) -> Iterator[tuple[str, pd.DataFrame]]
         yield "all", table
         return
     for values, part in table.groupby(settings, sort=False, dropna=False):
-        each = (f"{c} {v:g}" if isinstance(v, float) else f"{c} {v}" for c, v in zip(settings, values, strict=True))
-        yield ", ".join(each), part
+        each = [(c, v) for c, v in zip(settings, values, strict=True) if v == v]  # a setting may lack what others have
+        yield ", ".join(f"{c} {v:g}" if isinstance(v, float) else f"{c} {v}" for c, v in each) or "all", part
 
 
 def _means(part: pd.DataFrame, column: str = "method") -> pd.Series:
@@ -65,16 +65,26 @@ def _above(table: pd.DataFrame, claim: Claim) -> Judged:
     return _compared(table, claim, lambda apart: apart > claim.tolerance)
 
 
-def _each_above(table: pd.DataFrame, claim: Claim) -> Judged:
-    """{measure} of {left} is above that of {right}, each above its own, by more than {tolerance}"""
+def _each_compared(table: pd.DataFrame, claim: Claim, holds: Callable[[float], bool]) -> Judged:
+    """The same with left and right taken two by two."""
     out = {}
     for where, part in _split(table):
         seen = _means(part)
         for left, right in zip(claim.left, claim.right, strict=True):
             a, b = seen.get(left, np.nan), seen.get(right, np.nan)
             if left in seen or right in seen:  # a scale may leave out a pair, not one of it
-                out[f"{where} {left}"] = (bool(a - b > claim.tolerance), f"{a:.4g} against {b:.4g}: {a - b:+.3g}")
+                out[f"{where} {left}"] = (bool(holds(a - b)), f"{a:.4g} against {b:.4g}: {a - b:+.3g}")
     return out
+
+
+def _each_above(table: pd.DataFrame, claim: Claim) -> Judged:
+    """{measure} of {left} is above that of {right}, each above its own, by more than {tolerance}"""
+    return _each_compared(table, claim, lambda apart: apart > claim.tolerance)
+
+
+def _each_not_above(table: pd.DataFrame, claim: Claim) -> Judged:
+    """{measure} of {left} is not above that of {right}, each above its own, by more than {tolerance}"""
+    return _each_compared(table, claim, lambda apart: apart <= claim.tolerance)
 
 
 def _not_above(table: pd.DataFrame, claim: Claim) -> Judged:
@@ -94,14 +104,38 @@ def _near(table: pd.DataFrame, claim: Claim) -> Judged:
 
 def _first(table: pd.DataFrame, claim: Claim) -> Judged:
     """{measure} of {left} is above every other method's by more than {tolerance}"""
+    return _ahead(table, claim)
+
+
+def _first_on_average(table: pd.DataFrame, claim: Claim) -> Judged:
+    """{measure} of {left}, the mean over every {along}, is above every other method's by more than {tolerance}"""
+    return _ahead(table, claim, claim.along)
+
+
+def _ahead(table: pd.DataFrame, claim: Claim, *averaged: str) -> Judged:
+    """Whether left is ahead of all others, setting by setting; columns that are averaged over tell none apart."""
     out = {}
-    for where, part in _split(table):
+    for where, part in _split(table, *averaged):
         seen = _means(part)
         others = seen.drop(list(claim.left), errors="ignore").dropna()
         own = seen.get(claim.left[0], np.nan)
         if len(others):
             said = f"{own:.4g}, next {others.idxmax()} {others.max():.4g}"
             out[where] = (bool(own - others.max() > claim.tolerance), said)
+    return out
+
+
+def _top(table: pd.DataFrame, claim: Claim) -> Judged:
+    """fewer than {most} methods have {measure} above that of {left} by more than {tolerance}"""
+    out = {}
+    for where, part in _split(table):
+        seen = _means(part)
+        others = seen.drop(list(claim.left), errors="ignore").dropna()
+        own = seen.get(claim.left[0], np.nan)
+        above = others[others - own > claim.tolerance].sort_values(ascending=False)
+        if len(others):
+            said = "".join(f", {name} {value:.4g}" for name, value in above.items()) or ", nobody above"
+            out[where] = (bool(own == own and len(above) < claim.most), f"{own:.4g}{said}")
     return out
 
 
@@ -130,7 +164,7 @@ def _gains(table: pd.DataFrame, claim: Claim) -> Iterator[tuple[str, pd.Series]]
 
 
 def _listed(gain: pd.Series) -> str:
-    return ", ".join(f"{x:g}: {v:+.3g}" for x, v in gain.items())
+    return ", ".join(f"{x}: {v:+.3g}" if isinstance(x, str) else f"{x:g}: {v:+.3g}" for x, v in gain.items())
 
 
 def _gain_grows(table: pd.DataFrame, claim: Claim) -> Judged:
@@ -182,6 +216,35 @@ def _gain_least_at(table: pd.DataFrame, claim: Claim) -> Judged:
     return out
 
 
+def _best_at(table: pd.DataFrame, claim: Claim) -> Judged:
+    """{measure} of {left} is above that in every other setting by more than {tolerance} at {at}"""
+    seen = {where: part["value"].mean(skipna=False) for where, part in _split(table[table["method"].isin(claim.left)])}
+    own = [value for where, value in seen.items() if where in claim.at]
+    others = {where: value for where, value in seen.items() if where not in claim.at and value == value}
+    if not own or not others:
+        return {}
+    next_best = max(others, key=lambda where: others[where])
+    said = f"{own[0]:.4g}, next {next_best} {others[next_best]:.4g}"
+    return {claim.at[0]: (bool(own[0] - others[next_best] > claim.tolerance), said)}
+
+
+def _steadiest(table: pd.DataFrame, claim: Claim) -> Judged:
+    """{measure} of {left} varies least along {along}, by more than {tolerance} less than any other method's"""
+    out = {}
+    for where, part in _split(table, claim.along):
+        if claim.left[0] not in set(part["method"]):
+            continue
+        seen = {name: _means(each, claim.along).sort_index() for name, each in part.groupby("method", sort=False)}
+        same = {name: line for name, line in seen.items() if line.index.equals(seen[claim.left[0]].index)}
+        spans = {name: float(np.ptp(line.to_numpy())) for name, line in same.items()}  # nan where a value is missing
+        own, others = spans.pop(claim.left[0]), {name: span for name, span in spans.items() if span == span}
+        if others:
+            least = min(others, key=lambda name: others[name])
+            said = f"{own:.4g}, next {least} {others[least]:.4g}"
+            out[where] = (bool(others[least] - own > claim.tolerance), said)
+    return out
+
+
 def _falls_along(table: pd.DataFrame, claim: Claim) -> Judged:
     """{measure} of {left} is lower at the largest {along} than at the smallest by more than {tolerance}"""
     out = {}
@@ -194,13 +257,31 @@ def _falls_along(table: pd.DataFrame, claim: Claim) -> Judged:
 
 def _rises_along(table: pd.DataFrame, claim: Claim) -> Judged:
     """{measure} of {left}, each by itself, rises by more than {tolerance} from the smallest {along} to the largest"""
+    return _along(table, claim, lambda seen: seen.iloc[-1] - seen.iloc[0] > claim.tolerance)
+
+
+def _each_falls_along(table: pd.DataFrame, claim: Claim) -> Judged:
+    """{measure} of {left}, each by itself, falls by more than {tolerance} from the smallest {along} to the largest"""
+    return _along(table, claim, lambda seen: seen.iloc[0] - seen.iloc[-1] > claim.tolerance)
+
+
+def _peaks_inside(table: pd.DataFrame, claim: Claim) -> Judged:
+    """{measure} of {left}, each by itself, is higher between the ends of {along} than at them, by over {tolerance}"""
+
+    def holds(seen: pd.Series) -> bool:
+        return seen.iloc[1:-1].max(skipna=False) - seen.iloc[[0, -1]].max(skipna=False) > claim.tolerance
+
+    return _along(table, claim, holds)
+
+
+def _along(table: pd.DataFrame, claim: Claim, holds: Callable[[pd.Series], bool]) -> Judged:
+    """Whether the values of each left, in the order of a column, are as they should be."""
     out = {}
     for left in claim.left:
         for where, part in _split(table[table["method"] == left], claim.along):
             seen = _means(part, claim.along).sort_index()
             if len(seen):
-                said = _listed(seen).replace("+", "")
-                out[f"{where} {left}"] = (bool(seen.iloc[-1] - seen.iloc[0] > claim.tolerance), said)
+                out[f"{where} {left}"] = (bool(holds(seen)), _listed(seen).replace("+", ""))
     return out
 
 
@@ -211,6 +292,27 @@ def _at_most(table: pd.DataFrame, claim: Claim) -> Judged:
         for where, part in _split(table)
         for left, value in _means(part).reindex(claim.left).items()
     }
+
+
+def _at_least(table: pd.DataFrame, claim: Claim) -> Judged:
+    """{measure} of {left} is at least {tolerance}"""
+    return {
+        f"{where} {left}": (bool(value >= claim.tolerance), f"{value:.4g}")
+        for where, part in _split(table)
+        for left, value in _means(part).reindex(claim.left).items()
+    }
+
+
+def _within(table: pd.DataFrame, claim: Claim) -> Judged:
+    """{measure} lies from {least} to {most}, give or take {tolerance}, for every method in every setting"""
+    values = table["value"]
+    outside = table[~values.between(claim.least - claim.tolerance, claim.most + claim.tolerance)]  # nan is outside
+    said = f"{values.min():.4g} to {values.max():.4g}, n = {len(values)}"
+    if len(outside):
+        first = outside.iloc[0]
+        where = ", ".join(str(first[c]) for c in [*_settings(table), "method"])
+        said += f", {len(outside)} outside, such as {first['value']:.4g} ({where})"
+    return {"all": (outside.empty, said)}
 
 
 def _at_most_times(table: pd.DataFrame, claim: Claim) -> Judged:
@@ -267,10 +369,13 @@ def _correlation(x: Any, y: Any) -> float:
 KINDS: dict[str, Callable[[Any, Claim], Judged]] = {
     "above": _above,
     "each_above": _each_above,
+    "each_not_above": _each_not_above,
     "not_above": _not_above,
     "below": _below,
     "near": _near,
     "first": _first,
+    "first_on_average": _first_on_average,
+    "top": _top,
     "lowest": _lowest,
     "gain_grows": _gain_grows,
     "gain_shrinks": _gain_shrinks,
@@ -278,10 +383,16 @@ KINDS: dict[str, Callable[[Any, Claim], Judged]] = {
     "gain_gone": _gain_gone,
     "gain_flat": _gain_flat,
     "gain_least_at": _gain_least_at,
+    "best_at": _best_at,
+    "steadiest": _steadiest,
     "falls_along": _falls_along,
     "rises_along": _rises_along,
+    "each_falls_along": _each_falls_along,
+    "peaks_inside": _peaks_inside,
     "at_most": _at_most,
+    "at_least": _at_least,
     "at_most_times": _at_most_times,
+    "within": _within,
     "lowest_band_largest": _lowest_band_largest,
     "falls_with_band": _falls_with_band,
     "low_band_grows_with_skew": _low_band_grows_with_skew,

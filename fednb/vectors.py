@@ -112,14 +112,14 @@ class Layout:
         return picked
 
     def map(self, filter: Callable[..., Tensor], x: Tensor) -> Tensor:
-        """Apply a filter layer by layer (or, if it says `whole`, to all chosen layers at once).
+        """Apply a filter layer by layer (or, if it says `whole`, to all chosen layers at once, told their shapes).
 
         Small layers of one shape go through it together; those of a size that it calls `idle` do not go at all.
         """
         picked = [i for i, yes in enumerate(self.select(getattr(filter, "where", "*"))) if yes]
         pieces = list(x.split(self.sizes, dim=-1))
         if getattr(filter, "whole", False):
-            done = filter(torch.cat([pieces[i] for i in picked], dim=-1))
+            done = filter(torch.cat([pieces[i] for i in picked], dim=-1), tuple(self.shapes[i] for i in picked))
             new = dict(zip(picked, done.split([self.sizes[i] for i in picked], dim=-1), strict=True))
         else:
             new = {}

@@ -52,6 +52,20 @@ def test_every_method_can_be_captured(m):
     assert len(engine.steps) == (0 if any(p.network for p in m.parts) else 1), "captured once, for both rounds"
 
 
+def test_what_cannot_be_captured_is_taken_step_by_step(monkeypatch, capsys):
+    """Nothing is lost but time, and the reader is told once."""
+
+    def refused(step, buffers, compiled):
+        raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    _, wanted, counted = rounds(method("SCAFFOLD"), "eager")
+    monkeypatch.setattr(captured, "_captured", refused)
+    _, w, seen = rounds(method("SCAFFOLD"), "graph")
+    assert torch.equal(w, wanted) and seen == counted
+    said = capsys.readouterr().err
+    assert said.count("a step of SCAFFOLD cannot be captured, and is slower: operation not permitted") == 1
+
+
 def test_waves_are_one_cohort():
     """Three clients with room for two."""
     m = method("FedFFT-S")

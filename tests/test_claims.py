@@ -162,6 +162,18 @@ def test_each_above_its_own():
         judged(scores(seen), "each_above", left=["A", "X"], right="B")
 
 
+def test_each_not_above_its_own_by_more():
+    """A gains 1 over B and X gains 4 over Y; who is missing counts against it."""
+    seen = {("A", 0.1): 3, ("B", 0.1): 2, ("X", 0.1): 9, ("Y", 0.1): 5}
+    pairs = dict(left=["A", "X"], right=["B", "Y"])
+    assert judged(scores(seen), "each_not_above", 1.0, **pairs) == [True, False]
+    assert judged(scores(seen), "each_not_above", 4.0, **pairs) == [True, True]
+    assert judged(scores({k: v for k, v in seen.items() if k[0] != "Y"}), "each_not_above", 4.0, **pairs) == [
+        True,
+        False,
+    ]
+
+
 @pytest.mark.parametrize("kind, best, sign", [("first", 3, 1), ("lowest", 1, -1)])
 def test_first_and_lowest_of_all(kind, best, sign):
     others = {("B", 0.1): best - sign, ("C", 0.1): best - 2 * sign}
@@ -170,6 +182,51 @@ def test_first_and_lowest_of_all(kind, best, sign):
     assert judged(scores({("A", 0.1): best - sign, **others}), kind, left="A") == [False]
     assert judged(scores({("A", 0.1): nan, **others}), kind, left="A") == [False]
     assert judged(scores({("A", 0.1): best, ("B", 0.1): nan, ("C", 0.1): best - sign}), kind, left="A") == [True]
+
+
+@pytest.mark.parametrize("own, most, tolerance, true", [
+    (4, 1, 0.0, True), (3, 1, 0.0, True), (2.5, 1, 0.0, False), (2.5, 1, 0.5, True), (2.5, 2, 0.0, True),
+    (1.5, 2, 0.0, False), (nan, 9, 0.0, False),
+])  # fmt: skip
+def test_among_the_best(own, most, tolerance, true):
+    """B has 3 and C 2: at 2.5 A is second, or on a par if half a point is; D, who diverged, is above nobody."""
+    table = scores({("A", 0.1): own, ("B", 0.1): 3, ("C", 0.1): 2, ("D", 0.1): nan})
+    assert judged(table, "top", tolerance, left="A", most=most) == [true]
+
+
+def test_among_the_best_names_who_is_above():
+    table = scores({("A", 0.1): 1, ("B", 0.1): 2, ("C", 0.1): 3})
+    ((_, (_, said)),) = claim("top", 0, "accuracy", left="A", most=2).judge(table).items()
+    assert said == "1, C 3, B 2"
+
+
+def test_best_at_one_setting():
+    """A is best at 0.1, next 0.2, 1 behind; B, better everywhere, is not asked; a radius that diverged is behind."""
+    table = scores({("A", 0.3): nan, ("A", 0.1): 3, ("A", 0.2): 2, ("B", 0.2): 9}, rho=1)
+    found = claim("best_at", 0, "accuracy", left="A", at="rho 0.1").judge(table)
+    assert found == {"rho 0.1": (True, "3, next rho 0.2 2")}
+    assert judged(table, "best_at", 1.0, left="A", at="rho 0.1") == [False]
+    assert judged(table, "best_at", left="A", at="rho 0.2") == [False]
+    assert judged(table, "best_at", left="A", at="rho 0.3") == [False]
+    assert judged(table, "best_at", left="A", at="rho 0.7") == []  # not run at this scale
+
+
+def test_steadiest_of_all():
+    """A goes from 70 to 72 by way of 71, B from 50 to 53; C, run once, and D, who diverged, are no rivals."""
+    seen = {("A", 5): 72, ("A", 1): 70, ("A", 2): 71, ("B", 1): 50, ("B", 2): 53, ("B", 5): 51, ("C", 1): 9}
+    table = scores(seen | {("D", 1): 1, ("D", 2): nan, ("D", 5): 1}, epochs=1)
+    found = claim("steadiest", 0, "accuracy", left="A", along="epochs").judge(table)
+    assert found == {"all": (True, "2, next B 3")}
+    assert judged(table, "steadiest", 1.0, left="A", along="epochs") == [False]
+    assert judged(table, "steadiest", left="B", along="epochs") == [False]
+    assert judged(table, "steadiest", left="D", along="epochs") == [False]
+
+
+def test_a_setting_that_lacks_what_others_have_is_named_by_the_rest():
+    """Half of FedWMSAM's Table 1 has a beta, the other half a gamma."""
+    table = pd.concat([scores({("A", 0.1): 3, ("B", 0.1): 2}, beta=1), scores({("A", 6): 2, ("B", 6): 3}, gamma=1)])
+    found = claim("above", 0, "accuracy", **PAIR).judge(table)
+    assert {where: true for where, (true, _) in found.items()} == {"beta 0.1": True, "gamma 6": False}
 
 
 def test_the_lowest_may_be_the_only_one_that_gets_there():
@@ -238,8 +295,34 @@ def test_rising_along_a_column_each_by_itself():
     assert judged(seen, "rises_along", 4.0, left="A", along="epochs") == [False]
 
 
+def test_falling_along_texts_each_by_itself():
+    """Along Dir(0.1), Dir(1) in the order of their letters: A falls by 4, B rises, and D has one value only."""
+    seen = {("A", "Dir(1)"): 50, ("A", "Dir(0.1)"): 54, ("B", "Dir(0.1)"): 98, ("B", "Dir(1)"): 99, ("D", "Dir(1)"): 1}
+    how = dict(left=["A", "B", "C", "D"], along="partition")
+    found = claim("each_falls_along", 0, "accuracy", **how).judge(scores(seen, partition=1))
+    assert found["all A"] == (True, "Dir(0.1): 54, Dir(1): 50")
+    assert [true for true, _ in found.values()] == [True, False, False]
+    assert judged(scores(seen, partition=1), "each_falls_along", 4.0, **how) == [False, False, False]
+
+
+@pytest.mark.parametrize("values, tolerance, true", [
+    ([1, 5, 3, 4], 0.0, True), ([1, 5, 3, 4], 1.0, False), ([1, 2, 3, 4], 0.0, False), ([4, 3, 2, 1], 0.0, False),
+    ([1, 5, nan, 4], 0.0, False), ([1, 5, 3, nan], 0.0, False), ([1, 5], 0.0, False),
+])  # fmt: skip
+def test_a_peak_inside(values, tolerance, true):
+    """The best between the ends is 5, the better end 4; where a value is missing there may be no peak."""
+    seen = scores({("A", 0.1 * i): value for i, value in enumerate(values)}, rho=1)
+    assert judged(seen, "peaks_inside", tolerance, left="A", along="rho") == [true]
+
+
 def test_a_bound():
     assert judged(scores({("A", 0.1): 1.0, ("A", 0.6): 1.1}), "at_most", 1.0, left="A") == [True, False]
+
+
+def test_at_least_counts_equality():
+    """Each method by itself; a missing number is not enough."""
+    assert judged(scores({("A", 0.1): 1.0, ("A", 0.6): 0.9}), "at_least", 1.0, left="A") == [True, False]
+    assert judged(scores({("A", 0.1): nan}), "at_least", 0.0, left="A") == [False]
 
 
 @pytest.mark.parametrize("a, b, true", [(11, 10, True), (11.1, 10, False), (nan, 10, False), (10, nan, False)])
@@ -248,6 +331,22 @@ def test_a_bound_relative_to_another(a, b, true):
     seen = scores({("A", 0.1): a, ("B", 0.1): b})
     assert judged(seen, "at_most_times", 1.1, **PAIR) == [true]
     assert judged(seen.assign(value=seen["value"] / 1024), "at_most_times", 1.1, **PAIR) == [true]
+
+
+@pytest.mark.parametrize("values, tolerance, true", [
+    ([0, 1, 2], 0.0, True), ([0, 1, 2.1], 0.0, False), ([-0.1, 1], 0.0, False), ([-0.1, 2.1], 0.1, True),
+    ([1, nan], 0.0, False), ([1, inf], 0.0, False),
+])  # fmt: skip
+def test_within_two_bounds_everywhere(values, tolerance, true):
+    """From 0 to 2, ends included; one verdict for all methods and settings, and a number that is missing is outside."""
+    seen = scores({("AB"[i % 2], i): value for i, value in enumerate(values)})
+    ((found, said),) = claim("within", tolerance, "accuracy", least=0.0, most=2.0).judge(seen).values()
+    assert found is true and ("outside" in said) is not true and f"n = {len(values)}" in said
+
+
+def test_within_names_what_is_outside():
+    seen = scores({("A", 0.1): 1, ("B", 0.6): 7})
+    assert claim("within", 0.0, "accuracy", most=2.0).judge(seen)["all"][1].endswith("1 outside, such as 7 (0.6, B)")
 
 
 def test_a_claim_is_about_its_section_and_its_settings():
@@ -261,6 +360,12 @@ def test_a_claim_is_about_its_section_and_its_settings():
     assert "(alpha 0.1 or 0.6)" in claim("above", 0, "accuracy", where={"alpha": [0.1, 0.6]}, **PAIR).rule
     empty = claim("above", 0, "accuracy", where={"alpha": [5.0]}, **PAIR)
     assert verdict([here, there], [empty], "laptop").loc["c", "verdict"] == "not run at laptop scale"
+
+
+def test_numbers_that_are_all_missing_count_against_the_claim():
+    """Every run diverged, or one seed alone where a spread is asked for: false, not an error."""
+    none = scores({("A", 0.1): nan, ("B", 0.1): nan}).assign(grid="fig1")
+    assert verdict(none, [claim("above", 0, "accuracy", **PAIR)], "laptop").loc["c", "verdict"] == "does not hold"
 
 
 def test_the_papers_own_numbers_stand_beside_ours_and_may_fail():
@@ -299,3 +404,15 @@ def test_the_first_of_all_needs_all_that_the_paper_has():
     assert verdict(scores({("A", 0.1): 3, ("B", 0.1): 2}), [made], "laptop").loc["c", "verdict"] == "not decided"
     whole = scores({("A", 0.1): 3, ("B", 0.1): 2, ("C", 0.1): 1})
     assert verdict(whole, [made], "laptop").loc["c", "verdict"] == "holds"
+
+
+def test_first_on_average_is_about_the_mean_along_a_column():
+    """A has 5 and 1, B 2 and 3: A is first at 0.1 alone and on average, 3 against 2.5, but not by more than 1."""
+    seen = scores({("A", 0.1): 5, ("A", 0.6): 1, ("B", 0.1): 2, ("B", 0.6): 3})
+    judged = claim("first_on_average", 0, "accuracy", left="A", along="alpha").judge(seen)
+    assert judged == {"all": (True, "3, next B 2.5")}
+    assert not claim("first_on_average", 1, "accuracy", left="A", along="alpha").judge(seen)["all"][0]
+    by_itself = claim("first", 0, "accuracy", left="A").judge(seen)
+    assert [true for true, _ in by_itself.values()] == [True, False]
+    lost = scores({("A", 0.1): 5, ("A", 0.6): nan, ("B", 0.1): 2, ("B", 0.6): 3})
+    assert not claim("first_on_average", 0, "accuracy", left="A", along="alpha").judge(lost)["all"][0]

@@ -7,7 +7,15 @@ import pandas as pd
 import pytest
 
 import fednb as fn
-from fednb.metrics.cost import NoTarget, relative_communication, rounds_to, seconds_per_round, to_target
+from fednb.metrics.cost import (
+    NoTarget,
+    per_round,
+    relative_communication,
+    rounds_to,
+    seconds_per_round,
+    to_target,
+    to_targets,
+)
 
 
 def history(*accuracies, seconds=None):
@@ -143,3 +151,105 @@ def test_targets_that_are_not_there_are_refused(target, said):
 
 def test_the_public_name():
     assert fn.to_target is to_target
+
+
+class Counted(Made):
+    """The runs of alpha 0.1, of two clients each in 10 gradients a round, 20 with two looks a step; at some scale."""
+
+    def __init__(self, scale):
+        self.grid = SimpleNamespace(scale=scale)
+
+    def __iter__(self):
+        for cell, run in super().__iter__():
+            passes = 2 if cell.label == "FedSMOO" else 1
+            run.rows = [{**row, "clients": 2, "gradient_evaluations": 10 * passes} for row in run.rows]
+            if cell.tags["alpha"] == 0.1:
+                yield cell, run
+
+
+def by_accuracy(table, measure):
+    mine = table[table["measure"] == measure]
+    return mine.pivot(index="method", columns="accuracy", values="value")
+
+
+def test_several_targets_as_printed_at_paper_scale():
+    """FedAvg: 10, 20, 50, 45; FedSMOO: 30, 50, 60, 60. 0.3 is 30 percent; nobody has 70."""
+    table = to_targets(Counted("paper"), [0.3, 0.5, 0.7], best=0.25)
+    rounds, gradients = by_accuracy(table, "rounds"), by_accuracy(table, "gradients")
+    assert rounds.loc["FedAvg", [0.3, 0.5]].tolist() == [3, 3] and rounds.loc["FedSMOO", [0.3, 0.5]].tolist() == [1, 2]
+    assert gradients.loc["FedAvg", [0.3, 0.5]].tolist() == [30, 30]
+    assert gradients.loc["FedSMOO", [0.3, 0.5]].tolist() == [20, 40]
+    assert rounds[0.7].isna().all() and gradients[0.7].isna().all()
+
+
+def test_several_targets_as_shares_of_fedavgs_best_at_smaller_scales():
+    """Where the paper's FedAvg has 0.75: 0.60 is 0.8 of it, here 0.8 of 50 = 40; 0.90 is 1.2 of it, here 60."""
+    table = to_targets(Counted("laptop"), [0.60, 0.75, 0.90], best=0.75)
+    assert table.groupby("accuracy")["target"].unique().map(lambda x: x.round(9).tolist()).to_dict() == {
+        0.60: [40], 0.75: [50], 0.90: [60]
+    }  # fmt: skip
+    rounds = by_accuracy(table, "rounds")
+    assert rounds.loc["FedSMOO"].tolist() == [2, 2, 3] and rounds.loc["FedAvg", [0.60, 0.75]].tolist() == [3, 3]
+    assert isnan(rounds.loc["FedAvg", 0.90])
+
+
+def test_a_runs_own_costs_have_no_target():
+    """Rounds of 9, 3, 3 and 3 seconds for two clients: 1.5 a client; FedSMOO looks twice a step."""
+    table = to_targets(Counted("smoke"), [0.5], best=0.5)
+    own = table[table["accuracy"].isna()].pivot(index="method", columns="measure", values="value")
+    assert own["client_seconds_per_round"].tolist() == [1.5, 1.5]
+    assert own["gradients_per_step"].to_dict() == {"FedAvg": 1, "FedSMOO": 2}
+
+
+class Spent:
+    """FedSAM and FedLESAM of seeds 1 and 2 at two alphas, two rounds each; FedLESAM is not run at alpha 0.6."""
+
+    def __iter__(self):
+        seconds = {(0.1, "FedSAM"): [4, 6], (0.1, "FedLESAM"): [3, 3], (0.6, "FedSAM"): [9, 9]}
+        for (alpha, name), each in seconds.items():
+            for seed in (1, 2):
+                rows = [
+                    {"round": t, "accuracy": 1.0, "seconds": s * seed**2 if name == "FedSAM" else s * seed,
+                     "gradient_evaluations": 10 * (t + 1), "bytes_down": 100, "bytes_up": 20 * t}
+                    for t, s in enumerate(each)
+                ]  # fmt: skip
+                rows.append(rows[-1] | {"seconds": 99, "gradient_evaluations": 999, "bytes_up": 999, "tuned": 1})
+                about = {"device_name": "abacus", "engine": "loop"}
+                run = SimpleNamespace(method=fn.method(name), seed=seed, key=f"{name}{seed}", rows=rows, about=about)
+                yield SimpleNamespace(tags={"alpha": alpha}, label=name), run
+
+
+def spent(measure, **how):
+    table = per_round(Spent(), **how)
+    mine = table[table["measure"] == measure]
+    return {(alpha, name, seed): v for alpha, name, seed, v in mine[["alpha", "method", "seed", "value"]].to_numpy()}
+
+
+def test_what_a_round_costs_is_counted_and_timed():
+    """Gradients (10 + 20) / 2, bytes (100 + 120) / 2; FedLESAM keeps the model it last received. Tuning is no round."""
+    assert set(spent("gradients_per_round").values()) == {15} and set(spent("bytes_per_round").values()) == {110}
+    assert spent("seconds_per_round")[0.1, "FedSAM", 1] == 5 and spent("seconds_per_round")[0.6, "FedSAM", 2] == 36
+    kept = spent("kept_per_client")
+    assert kept[0.1, "FedSAM", 1] == 0 and kept[0.1, "FedLESAM", 1] == 1 and len(kept) == 6
+
+
+def test_seconds_are_compared_in_the_same_setting_with_the_same_seed():
+    """Seed 1: 3 against 5 seconds, 3/5 − 1 = −0.4; seed 2: 6 against 20, −0.7. At alpha 0.6 there is one alone."""
+    found = spent("relative_speed", pairs=[["FedSAM", "FedLESAM"]])
+    assert found == {
+        (0.1, "FedSAM vs FedLESAM", 1): pytest.approx(-0.4), (0.1, "FedSAM vs FedLESAM", 2): pytest.approx(-0.7)
+    }  # fmt: skip
+    assert spent("relative_speed") == {}
+
+
+def test_twelve_percent_is_what_the_slower_takes_longer():
+    """FedLESAM 112 seconds, FedSCAM 100: 0.12, as FedSCAM prints it."""
+
+    def one(name, s):
+        rows = [{"round": 0, "seconds": s, "gradient_evaluations": 1, "bytes_down": 1, "bytes_up": 1}]
+        about = {"device_name": "abacus", "engine": "loop"}
+        run = SimpleNamespace(method=fn.method(name), seed=0, key=name, rows=rows, about=about)
+        return SimpleNamespace(tags={}, label=name), run
+
+    table = per_round([one("FedSCAM", 100), one("FedLESAM", 112)], pairs=[["FedSCAM", "FedLESAM"]])
+    assert table.query("measure == 'relative_speed'")["value"].tolist() == [pytest.approx(0.12)]

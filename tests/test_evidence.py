@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from fednb.engines.problem import class_counts
-from fednb.evidence import EVIDENCE, accuracy, client_sizes, curves, early, setbacks, thinned
+from fednb.evidence import EVIDENCE, accuracy, client_sizes, curves, early, last_round, late, setbacks, thinned
 from fednb.report import Page
 from fednb.setting import Setting
 
@@ -26,6 +26,15 @@ def test_curves_have_the_evaluated_rounds_and_no_tuning():
     assert table[["round", "value"]].to_numpy().tolist() == [[1, 20.0], [3, 40.0]]
     assert set(table["measure"]) == {"accuracy by round"} and set(table["method"]) == {"Ours"}
     assert accuracy(results)["value"].tolist() == [40.0]
+
+
+def test_the_last_round_is_before_any_tuning():
+    """Where a run stopped at the second of three rounds there is no last one."""
+    results = made([70.0, None, 40.0])
+    results[0][1].rows.append({"round": 3, "accuracy": 90.0, "tuned": 1})
+    table = last_round(results)
+    assert table["value"].tolist() == [40.0] and table["measure"].tolist() == ["accuracy"]
+    assert isnan(last_round(made([70.0, 40.0], rounds=3))["value"].item())
 
 
 @pytest.mark.parametrize("n, most, wanted", [
@@ -88,3 +97,59 @@ def test_client_sizes_are_counted_once_for_all_methods():
     assert table["seed"].tolist() == [0] * 4 + [1] * 4 and table["client"].tolist() == [0, 1, 2, 3] * 2
     assert table.groupby("seed")["value"].sum().tolist() == [300, 300]
     assert table["value"].tolist()[:4] == class_counts(setting, 0).sum(1).tolist()
+
+
+@pytest.mark.parametrize("accuracies, share, wanted", [
+    ([10, 20, 60, 90], 0.5, 75), ([10, 20, 60, 90], 0.25, 90), ([10, 20, 60, 90], 0.01, 90),
+    ([10, 20, 60, None], 0.5, 60), ([10, 20, 60, 90], 1.0, 45),
+])  # fmt: skip
+def test_late_is_the_mean_of_the_last_rounds(accuracies, share, wanted):
+    """Half of four rounds are the third and the fourth; at least the last."""
+    table = late(made(accuracies), share)
+    assert table["value"].tolist() == [wanted] and set(table["measure"]) == {"late accuracy"}
+
+
+def test_late_counts_rounds_that_were_planned():
+    """Diverged after two of eight rounds: it never got to the second half."""
+    assert isnan(late(made([10, 30], rounds=8), 0.5)["value"].item())
+
+
+def several(seen):
+    """Runs from {(method, alpha): accuracies of seeds 0, 1, ...}."""
+    return [
+        (
+            SimpleNamespace(tags={"alpha": alpha}, label=name),
+            SimpleNamespace(seed=seed, key=f"{name}{seed}", accuracy=a),
+        )
+        for (name, alpha), accuracies in seen.items()
+        for seed, a in enumerate(accuracies)
+    ]
+
+
+def test_the_best_of_several_stands_under_their_common_name():
+    """At 0.1 X has a mean of 50 and Y of 51, though X has the best run; at 0.6 it is X; a run that diverged is last."""
+    seen = {("X", 0.1): [90, 10], ("Y", 0.1): [51, 51], ("X", 0.6): [60, 60], ("Y", 0.6): [None, 70], ("Z", 0.1): [99]}
+    table = accuracy(several(seen), best_of={"X or Y": ["X", "Y"]})
+    best = table[table["method"] == "X or Y"]
+    assert best[["alpha", "seed", "value"]].values.tolist() == [[0.1, 0, 51], [0.1, 1, 51], [0.6, 0, 60], [0.6, 1, 60]]
+    assert best["key"].tolist() == ["Y0", "Y1", "X0", "X1"]
+    assert table["method"].tolist() == [*4 * ["X or Y"], "Z"]
+
+
+def test_the_best_of_equals_or_of_nobody_is_one_run_or_none():
+    table = accuracy(
+        several({("X", 0.1): [50], ("Y", 0.1): [50]}), best_of={"X or Y": ["X", "Y"], "V or W": ["V", "W"]}
+    )
+    assert table["method"].tolist() == ["X or Y"] and table["key"].tolist() == ["X0"]
+    lost = accuracy(several({("X", 0.1): [None], ("Y", 0.1): [None]}), best_of={"X or Y": ["X", "Y"]})
+    assert lost["method"].tolist() == ["X or Y"] and lost["value"].isna().all()
+
+
+def test_gains_are_over_the_same_setting_and_seed():
+    """X over Y at 0.1: 50 − 30 and 60 − 20; at 0.6 Y was not run with seed 1, and Y itself has no row."""
+    seen = {("Y", 0.1): [30, 20], ("X", 0.1): [50, 60], ("Y", 0.6): [10], ("X", 0.6): [15, 99]}
+    table = EVIDENCE["gained"](several(seen), over="Y")
+    assert table[["alpha", "seed", "value"]].fillna(-1).values.tolist() == [
+        [0.1, 0, 20], [0.1, 1, 40], [0.6, 0, 5], [0.6, 1, -1]
+    ]  # fmt: skip
+    assert set(table["method"]) == {"X"} and set(table["measure"]) == {"gain"}

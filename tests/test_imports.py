@@ -52,6 +52,7 @@ OPTIONAL = {
     "models/vit.py": {"timm"},  # an extra: loaded when the model is asked for
     "data/pictures.py": {"PIL"},  # torchvision and matplotlib bring Pillow; loaded when images are decoded
     "data/corrupt.py": {"PIL"},
+    "data/domains.py": {"PIL"},
     "bench/peers.py": {"pfl"},  # an extra: loaded when peers are timed
 }
 

@@ -1,11 +1,13 @@
 """The loss around a point: exact on quadratics, and directions scaled filter by filter."""
 
+import math
+
 import pytest
 import torch
 from small_grid import small_results
 
 from fednb.metrics import cka, features, hessian, landscape
-from fednb.metrics.landscape import filter_normalised, line, plane, random_direction, steps
+from fednb.metrics.landscape import extremes, filter_normalised, line, plane, random_direction, roughness, steps
 from fednb.models import build
 from fednb.vectors import Layout
 
@@ -131,6 +133,67 @@ def test_rise_is_measured_from_each_runs_own_centre(results):
     assert risen[(risen["a"] == 0) & (risen["b"] == 0)]["value"].tolist() == [0, 0]
     difference = (table["value"] - risen["value"]).groupby(table["key"]).agg(["min", "max"])
     assert (difference["max"] - difference["min"] < 1e-12).all() and difference["max"].nunique() == 2
+
+
+def squares(f, points=5, radius=1.0):
+    a = steps(radius, points)
+    return f(*torch.meshgrid(a, a, indexing="ij")), a, a
+
+
+@pytest.mark.parametrize("f", [
+    lambda x, y: 3 + 2 * x - y + 5 * x**2 - 4 * x * y + y**2, lambda x, y: x * y, lambda x, y: x + 2 * y,
+])  # fmt: skip
+def test_quadratics_are_smooth(f):
+    """Bowls, saddles and planes are explained to the last digits; in any units."""
+    surface, a, b = squares(f)
+    assert roughness(surface, a, b) < 1e-12 and roughness(1e6 * surface, 7 * a, b) < 1e-12
+
+
+def test_what_does_not_vary_has_no_roughness():
+    assert roughness(*squares(lambda x, y: 0 * x + 2)) == 0
+
+
+def test_the_roughness_of_a_chessboard():
+    """±1 on 3 x 3 points: s(a) s(b), s = 2 a² − 1 = ⅔ p + ⅓, with p = 3 a² − 2 orthogonal to 1 and a, ‖p‖² = 6.
+
+    s(a) s(b) = 4/9 p(a) p(b) + 2/9 (p(a) + p(b)) + 1/9. No quadratic has p(a) p(b), which is 16/81 · 36 = 64/9 of the
+    board's 9 − 1/9 = 80/9.
+    """
+    board, a, b = squares(lambda x, y: (2 * x**2 - 1) * (2 * y**2 - 1), points=3)
+    assert set(board.flatten().tolist()) == {1, -1}
+    assert roughness(board, a, b) == pytest.approx((64 / 80) ** 0.5)
+    assert roughness(5 - 3 * board, a, b) == pytest.approx((64 / 80) ** 0.5)
+
+
+def test_a_loss_that_is_no_number_is_not_smooth():
+    surface, a, b = squares(lambda x, y: x * y)
+    surface[0, 0] = torch.inf
+    assert math.isnan(roughness(surface, a, b))
+
+
+def test_peaks_and_pits_lie_above_or_below_all_eight_neighbours():
+    """A bowl has its pit, a saddle and a slope nothing; no peak is at an edge, or beside a point of the same height."""
+    bowl = squares(lambda x, y: x**2 + y**2)[0]
+    assert extremes(bowl) == extremes(-bowl) == 1
+    assert extremes(squares(lambda x, y: x * y)[0]) == extremes(squares(lambda x, y: x + y)[0]) == 0
+    flat = torch.zeros(5, 5)
+    for i, j, height in ((1, 1, 1.0), (3, 3, -1.0), (4, 0, 2.0), (1, 3, 1.0)):
+        flat[i, j] = height
+    assert extremes(flat) == 3  # two peaks and a pit inside; the one at the corner does not count
+    flat[1, 2] = 1.0  # now a ridge of three
+    assert extremes(flat) == 1
+
+
+def test_shapes_are_those_of_each_runs_surface(results):
+    table = landscape.surfaces(results, points=5, samples=50, device="cpu", progress=False)
+    found = landscape.shapes(table)
+    assert found["method"].tolist() == ["FedAvg", "FedAvg", "FedSAM", "FedSAM"]
+    for run in results.runs:
+        mine = table[table["key"] == run.key].sort_values(["a", "b"])["value"].to_numpy().reshape(5, 5).copy()
+        wanted = {"roughness": roughness(torch.from_numpy(mine), steps(1.0, 5), steps(1.0, 5)),
+                  "extremes": extremes(torch.from_numpy(mine))}  # fmt: skip
+        assert found[found["key"] == run.key].set_index("measure")["value"].to_dict() == pytest.approx(wanted)
+    assert 0 < found.query("measure == 'roughness'")["value"].min() < 1 and "a" not in found
 
 
 @pytest.mark.gpu

@@ -51,12 +51,35 @@ PLANE = pd.DataFrame(
 LINE = PLANE[PLANE["b"] == 0]
 SHARES = pd.DataFrame([[1.0, 3.0], [6.0, 2.0]], index=["conv1.weight", "fc1.weight"], columns=[1, 2])
 
+SEEN = pd.DataFrame(
+    {"method": method, "key": key, "class": c, "x": c + float(far), "y": float(c)}
+    for method, key, far in (("FedAvg", "a", 0), ("FedWMSAM", "b", 9)) for c in (3, 1, 3)
+)  # fmt: skip
+SILHOUETTES = pd.DataFrame(
+    {"key": key, "measure": measure, "value": value}
+    for key, value in (("a", 0.25), ("b", 0.5)) for measure in ("silhouette", "accuracy")
+)  # fmt: skip
+SQUARES = pd.DataFrame(
+    {"ascent": a, "filter": f, "correction": c, "method": a + f + c, "seed": seed, "measure": "accuracy",
+     "value": nan if (a, f, c, seed) == ("SAM", "g", "dual", 1) else 40.0 + 10 * seed + 5 * (a == "SAM") + (f == "g")}
+    for c in ("none", "dual") for a in ("no", "SAM") for f in ("-", "g", "p") for seed in (0, 1)
+    if (a, f) != ("no", "p")
+)  # fmt: skip
+CHANGES = pd.DataFrame(
+    {"method": name, "seed": seed, "measure": "gain", "value": value + seed}
+    for name, value in (("coin", 1.0), ("rounds", 9.0), ("rate", -6.0)) for seed in (0, 1)
+)  # fmt: skip
+
 FIGURES = {
+    "matrix": lambda: plots.matrix(SQUARES, "ascent", "filter", "correction", label="accuracy", title="Made"),
+    "effects": lambda: plots.effects(CHANGES, pd.DataFrame({"value": [70.0, 74.0]}), title="Made"),
     "bands": lambda: plots.bands(BANDS, title="Made"),
     "layers": lambda: plots.layers(SHARES, title="Made"),
     "clients_by_class": lambda: plots.clients_by_class(COUNTS),
     "sizes": lambda: plots.sizes(COUNTS),
+    "classes_of_clients": lambda: plots.classes_of_clients(COUNTS),
     "along_layers": lambda: plots.along_layers(LAYERS, ylabel="divergence", title="Made"),
+    "classes": lambda: plots.classes(SEEN, SILHOUETTES, title="Made"),
     "embedding": lambda: plots.embedding(PLACED, SPREADS, axis="principal axis", title="Made"),
     "similarity": lambda: plots.similarity(CLIENTS, title="Made"),
     "profiles": lambda: plots.profiles(LINE, title="Made"),
@@ -125,6 +148,19 @@ def test_layers_show_shares_that_add_up_to_one():
     assert [t.get_text() for t in ax.get_yticklabels()] == ["conv1.weight", "fc1.weight"]
 
 
+def test_bars_of_clients_are_cut_by_class():
+    """Clients (1, 0), (0, 6), (5, 0): class 0 from the ground up, class 1 on top of it."""
+    _, ax = panels(plots.classes_of_clients(COUNTS))
+    ends = [[(bar.get_y(), bar.get_y() + bar.get_height()) for bar in bars] for bars in ax.containers]
+    assert ends == [[(0, 1), (0, 0), (0, 5)], [(1, 1), (0, 6), (5, 5)]]
+    assert ax.get_title() == "alpha = 0.1" and legend(ax) == ["1", "0"]  # as they lie, the first at the bottom
+
+
+def test_many_classes_have_colours_of_their_own():
+    (ax,) = panels(plots.classes_of_clients({"many": np.ones((2, 23), int)}))
+    assert len({bars[0].get_facecolor() for bars in ax.containers}) == 23
+
+
 def test_partitions_are_named_and_on_one_colour_scale():
     drawn = panels(plots.clients_by_class(COUNTS))
     assert [ax.get_title() for ax in drawn] == ["iid: samples", "alpha = 0.1: samples"]
@@ -188,6 +224,14 @@ def test_layers_can_be_chosen_and_series_be_methods():
     assert ax.get_ylabel() == "cosine" and ax.get_yscale() == "log"
 
 
+def test_many_series_along_layers_are_named_beside_the_panel():
+    """Five names inside would hide points."""
+    table = pd.DataFrame({"measure": "score", "method": m, "layer": n, "value": 0.5} for m in "abcde" for n in "xy")
+    figure = plots.along_layers(table, by="method")
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == list("abcde")
+    assert panels(figure)[0].get_legend() is None
+
+
 def test_embedding_has_a_panel_per_round_with_its_spreads():
     """Both methods in each panel; 2 + round and 0.5 + round above it, and no relative spread."""
     left, right = panels(FIGURES["embedding"]())
@@ -211,6 +255,17 @@ def test_embedding_tells_spreads_apart_by_all_that_tells_panels_apart():
 def test_embedding_without_spreads_and_with_one_round():
     (ax,) = panels(plots.embedding(PLACED[PLACED["round"] == 3]))
     assert ax.get_title() == "" and len(ax.collections) == 2
+
+
+def test_classes_have_a_panel_per_run_and_a_colour_each():
+    """Class 1 before class 3 in both panels, in one colour; the silhouette above, and no other number."""
+    left, right = panels(FIGURES["classes"]())
+    assert [ax.get_title() for ax in (left, right)] == ["FedAvg\nsilhouette 0.250", "FedWMSAM\nsilhouette 0.500"]
+    assert legend(left) == ["1", "3"]
+    np.testing.assert_allclose(right.collections[1].get_offsets(), [[12, 3], [12, 3]])
+    for one, other in zip(left.collections, right.collections, strict=True):
+        np.testing.assert_allclose(one.get_facecolor(), other.get_facecolor())
+    assert panels(plots.classes(SEEN))[0].get_title() == "FedAvg"
 
 
 def test_similarities_share_a_scale_and_say_their_mean():
@@ -358,3 +413,45 @@ def test_four_panels_make_a_square():
     tried = tried.explode("x")
     places = {tuple(ax.get_subplotspec().get_geometry()[:2]) for ax in panels(plots.sweep(tried, x="x", panel="p"))}
     assert places == {(2, 2)}
+
+
+def written(ax):
+    """What stands in the cells of a heat map."""
+    return [t.get_text() for t in ax.texts]
+
+
+def test_a_matrix_writes_every_number_or_why_there_is_none():
+    """Means of two seeds: 45, with g 46, SAM 5 more; SAM with g and dual diverged once; without an ascent no p."""
+    figure = plots.matrix(
+        SQUARES, "ascent", "filter", "correction", beside={"SAM": "2 gradients"}, above={"dual": "free"}
+    )
+    left, right = panels(figure)
+    assert sorted(written(left)) == ["45.0", "46.0", "50.0", "50.0", "51.0", "–"]
+    assert sorted(written(right)) == ["45.0", "46.0", "50.0", "50.0", "div.", "–"]
+    assert [left.get_title(), right.get_title()] == ["none", "dual\nfree"]
+    assert [t.get_text() for t in left.get_yticklabels()] == ["no", "SAM\n2 gradients"]
+    assert [t.get_text() for t in right.get_xticklabels()] == ["-", "g", "p"]
+    clims = [ax.collections[0].get_clim() for ax in (left, right)]
+    assert clims == [(40, 56), (40, 56)]
+
+
+def test_a_matrix_of_gains_has_its_zero_in_the_middle():
+    (ax,) = panels(plots.matrix(SQUARES.assign(value=SQUARES["value"] - 45), "ascent", "filter", signed=True))
+    assert ax.collections[0].get_clim() == (-11, 11) and ax.collections[0].get_cmap().name == "PuOr"
+
+
+def test_effects_go_down_by_their_means_with_every_seed():
+    """Means 9.5, 1.5, −5.5 from the top; the base varies by 2 around its mean."""
+    (ax,) = panels(plots.effects(CHANGES, pd.DataFrame({"value": [70.0, 74.0]})))
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["rate (n = 2)", "coin (n = 2)", "rounds (n = 2)"]
+    assert [bar.get_width() for bar in ax.containers[0]] == [-5.5, 1.5, 9.5]
+    assert sorted(map(tuple, ax.collections[0].get_offsets().tolist())) == [
+        (-6, 0),
+        (-5, 0),
+        (1, 1),
+        (2, 1),
+        (9, 2),
+        (10, 2),
+    ]
+    band = ax.patches[0].get_bbox()
+    assert (band.x0, band.x1) == (-2, 2)

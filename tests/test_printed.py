@@ -15,6 +15,13 @@ COUNTS = {
         "table1": 60, "table2": 80, "table3": 14, "table4": 20, "table5": 30, "table6": 30, "table7": 108, "table8": 10,
         "table9": 24, "table10": 12, "text_numbers": 11,
     },
+    "fedfsa": {
+        "table1": 64, "table2": 32, "table4_appendix": 22, "table5_appendix": 15, "table6_appendix": 12, "fig3a": 8,
+        "fig3b": 4, "fig4": 32, "fig5": 17, "text_numbers": 6,
+    },
+    "fedwmsam": {
+        "table1": 108, "table2": 36, "table3": 66, "table4": 20, "table5": 14, "table6": 15, "figures_read": 82,
+    },
 }  # fmt: skip
 
 
@@ -62,3 +69,60 @@ def test_settings_become_columns():
     assert papers("fedfft").printed("table6").empty
     spread = papers("specgradfilter").printed("table1")
     assert spread["std"].notna().all() and (spread["seed"] == "printed").all()
+
+
+def test_fractions_become_percent():
+    """FedWMSAM prints 0.7664 where others print 76.64; points gained and rounds are left as they are."""
+    told = papers("fedwmsam").printed("table5")
+    full = told[(told["Mom"] == 1) & (told["SAM"] == 1) & (told["Weighted"] == 1)]
+    assert full.set_index("measure")["value"].to_dict() == {"accuracy": 76.64, "accuracy_gain_points": 4.35}
+    assert set(papers("fedwmsam").printed("table3")["measure"]) == {"rounds", "client_seconds_per_round"}
+    assert papers("fedwmsam").reported("table5")["value"].max() == 4.35  # as printed, untouched
+
+
+def test_dirichlet_and_pathological_splits_become_two_columns():
+    """Table 1 of FedWMSAM: beta or gamma, never both."""
+    told = papers("fedwmsam").printed("table1")
+    assert told["beta"].notna().sum() == told["gamma"].notna().sum() == 54
+    assert (told["beta"].isna() == told["gamma"].notna()).all()
+    row = told[(told["method"] == "FedWMSAM") & (told["dataset"] == "CIFAR-100") & (told["gamma"] == 10)]
+    assert row["value"].tolist() == [43.83]
+    named = {
+        "Fashion-MNIST": 0,
+        "CIFAR-10": 36,
+        "CIFAR-100": 36,
+    }  # "not printed" and "ResNet-18-GN (repository default)"
+    assert told.groupby("dataset")["model"].count().to_dict() == named and set(told["model"].dropna()) == {
+        "ResNet-18-GN"
+    }
+
+
+def test_splits_become_a_column_and_dashes_are_left_out():
+    """Pat(5) and Dir(0.5) in FedFSA's tables, with other numbers beside them or not; two dashes on Tiny-ImageNet."""
+    told = papers("fedfsa").printed("table2")
+    row = told[(told["method"] == "FedFSA") & (told["partition"] == "Dir(0.3)") & (told["clients"] == 50)]
+    assert row["value"].tolist() == [36.90] and "setting" not in told
+    assert sorted(told["partition"].unique()) == ["Dir(0.1)", "Dir(0.3)", "Dir(1)"] and len(told) == 32 - 3
+    main = papers("fedfsa").printed("table1")
+    assert main[main["partition"] == "Pat(50)"].set_index("method")["value"]["FedCR"] == 23.71
+    swept = papers("fedfsa").printed("fig4")
+    assert swept[swept["method"] == "MoFedSAM rho=0.1"]["rho_larger"].isna().all() and len(swept) == 32
+
+
+def test_what_was_read_from_a_figure_says_which():
+    """5% of the clients is 0.05; what the figure only implies is a remark, and goes."""
+    told = papers("fedwmsam").printed("figures_read")
+    assert told["figure"].value_counts().to_dict() == {"Fig 6 left": 30, "Fig 6 right": 30, "Fig 4 left": 11,
+                                                       "Fig 4 right": 11}  # fmt: skip
+    few = told[(told["figure"] == "Fig 6 right") & (told["participation"] == 0.05)]
+    assert few.set_index("method")["value"]["FedWMSAM"] == 74.4
+    assert set(told["dataset"]) == {"CIFAR-10", "CIFAR-100"} and set(told["model"]) == {"ResNet-18-GN"}
+    assert "figure" not in papers("fedwmsam").printed("table1")
+
+
+def test_a_target_domain_becomes_a_column():
+    """ "target domain=Real World;10% sample;100% active" is a domain, and its accuracy is in percent."""
+    table = papers("fedwmsam").printed("table2")
+    assert list(table["domain"].unique()) == ["Art", "Clipart", "Product", "Real World"] and "setting" not in table
+    mine = table[(table["method"] == "SCAFFOLD") & (table["domain"] == "Real World")]
+    assert mine[["measure", "value"]].values.tolist() == [["accuracy", 97.49]]

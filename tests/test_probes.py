@@ -137,3 +137,29 @@ def test_bad_probes_are_refused(bad, said):
 
 def test_lists_from_a_file_are_the_same_probe():
     assert Probe(["move"], [0, 2]) == Probe(("move",), (0, 2)) and repr(Probe(["move"])) == repr(Probe(("move",)))
+
+
+def test_what_parts_declare_is_kept_by_its_name():
+    """FedSCAM: ρ_k = 0.05 / (1 + h_adj), the length of each client's perturbation; u of the server, after it moved."""
+    what = ("k.rho_k", "k.h_adj", "s.u", "perturbation")
+    plain, done = run("FedSCAM"), run("FedSCAM", Probe(what, rounds=(0, 1)))
+    assert done.weights_sha256 == plain.weights_sha256
+    for t in (0, 1):
+        vectors = done.probed(t).vectors
+        assert set(vectors) == set(what) and vectors["k.rho_k"].shape == (3, 1)
+        assert torch.allclose(vectors["k.rho_k"], 0.05 / (1 + vectors["k.h_adj"]), rtol=1e-6)
+        assert torch.allclose(vectors["perturbation"].norm(dim=1, keepdim=True), vectors["k.rho_k"], rtol=1e-4)
+    assert done.probed(0).vectors["k.rho_k"].unique().numel() == 3
+    assert torch.equal(vectors["s.u"], done.entry.weights()["u"][None])
+    assert not torch.equal(done.probed(0).vectors["s.u"], vectors["s.u"])
+
+
+@pytest.mark.parametrize("method, what, said", [
+    ("FedAvg", "k.rho_k", r"probe 'k.rho_k': no part of FedAvg declares it; declared are nothing"),
+    ("FedSCAM", "s.rho_k", r"probe 's.rho_k': no part of FedSCAM declares it; declared are .*k.rho_k.*s.u"),
+])  # fmt: skip
+def test_what_no_part_declares_is_refused_before_anything_runs(method, what, said):
+    probe = Probe((what,))
+    with pytest.raises(ValueError, match=said):
+        run(method, probe, rounds=1)
+    assert fn.experiment.run_of(SETTING.but(rounds=1), fn.method(method), 0, probe).status == "absent"

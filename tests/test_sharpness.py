@@ -7,8 +7,8 @@ import pytest
 import torch
 from small_grid import small_results
 
-from fednb.metrics import hessian, sharpness
-from fednb.metrics.sharpness import eigenvalues, surface
+from fednb.metrics import hessian, landscape, sharpness
+from fednb.metrics.sharpness import eigenvalues, random_plane, surface
 
 
 @pytest.fixture(scope="module")
@@ -91,3 +91,22 @@ def test_a_diverged_run_has_no_eigenvalue(results, monkeypatch):
     assert seen["method"].tolist() == ["FedAvg", "FedSAM"]
     assert seen["value"].iloc[0] == 2 and isnan(seen["value"].iloc[1])
     assert set(surface(replace(results, runs=(first, second)), points=3)["method"]) == {"FedAvg"}
+
+
+def test_a_random_plane_comes_with_its_shape(results):
+    """7 x 7 places at smoke scale, up to 1 each way, and of each run the two numbers of that plane."""
+    table = random_plane(results, samples=30)
+    plane, shape = table[table["measure"] == "loss"], table[table["measure"] != "loss"]
+    assert len(plane) == 2 * 7**2 and plane["a"].max() == 1 and shape[["a", "b"]].isna().all(axis=None)
+    wanted = landscape.shapes(landscape.surfaces(results, None, 1.0, 7, 30, progress=False))
+    assert shape["value"].tolist() == pytest.approx(wanted["value"].tolist())
+    assert shape["measure"].tolist() == ["roughness", "extremes"] * 2
+
+
+def test_a_diverged_run_is_not_smooth(results):
+    first, second = (replace(run) for run in results.runs)
+    second.about["status"] = "diverged"
+    table = random_plane(replace(results, runs=(first, second)), points=3, samples=20)
+    assert set(table[table["measure"] == "loss"]["method"]) == {"FedAvg"}
+    lost = table[(table["method"] == "FedSAM")]
+    assert lost["measure"].tolist() == ["roughness", "extremes"] and lost["value"].isna().all()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fednb as fn
-from fednb.metrics.skew import class_skew, classes_for, distance, tables
+from fednb.metrics.skew import class_skew, classes_for, distance, size_skew, tables
 
 CASES = {"smoke": [{"dataset": "digits", "data": "digits", "clients": 6}]}
 
@@ -64,3 +64,15 @@ def test_counts_are_shown_under_data_set_and_alpha():
     assert list(shown) == ["digits, α = 0.6"]
     setting = fn.Setting(data="digits", clients=6, partition="dirichlet-client(alpha=0.6)")
     assert (shown["digits, α = 0.6"] == fn.class_counts(setting, 1)).all()
+
+
+def test_sizes_are_those_of_the_clients_that_runs_would_have():
+    """The largest over the mean, and the smallest; 1 and 300 / 6 = 50 where all are alike."""
+    cases = {"smoke": [{"dataset": "digits", "data": "digits", "clients": 6, "samples": 300}]}
+    table = size_skew("smoke", ["iid", "dirichlet(alpha=0.1, minimum=10)"], seeds=[3], **cases)
+    seen = table.set_index(["method", "measure"])["value"]
+    assert seen["iid"].to_dict() == {"largest over the mean": 1.0, "smallest client": 50.0}
+    held = fn.class_counts(fn.Setting(data="digits", clients=6, samples=300, partition="dirichlet(alpha=0.1)"), 3).sum(
+        1
+    )
+    assert seen["dirichlet"].tolist() == [max(held) / 50, min(held)] and max(held) > 50

@@ -104,7 +104,7 @@ def test_names_are_forgiving(text, name):
 
 
 def test_unknown_name_lists_the_closest():
-    with pytest.raises(UnknownData, match=r"no data set 'cifar11'; closest: cifar10.*`fednb ls data` lists all 15"):
+    with pytest.raises(UnknownData, match=r"no data set 'cifar11'; closest: cifar10.*`fednb ls data` lists all 19"):
         load("cifar11")
     with pytest.raises(UnknownData, match="closest: digits, fashion-mnist, cifar10, cifar100, tiny-imagenet, femnist"):
         load("?")

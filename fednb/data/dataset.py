@@ -73,6 +73,7 @@ class Samples:
     owner: Tensor | None = None
     owner_test: Tensor | None = None
     vocabulary: int = 0
+    classes: int = 0  # where the catalogue cannot know them
     note: str = ""
 
 
@@ -97,7 +98,7 @@ class Source:
     """One line of the catalogue: what a data set is, how FL-Simulator or its kin prepare it, who reads it."""
 
     name: str
-    classes: int
+    classes: int  # 0 where only the reader can know
     shape: tuple[int, ...]  # (channels, height, width), or (vocabulary, length) of a text: the largest vocabulary
     train: int
     test: int
@@ -116,14 +117,15 @@ class Source:
 
 def check(source: Source, found: Samples) -> None:
     """Refuse samples that are not what the catalogue promises."""
+    classes = found.classes or source.classes
     for what, x, y in (("training", found.x, found.y), ("test", found.x_test, found.y_test)):
         if len(x) != len(y) or not len(y):
             raise Damaged(f"{len(x)} {what} samples with {len(y)} labels")
         shape = source.shape[1:] if source.text else source.shape
         if tuple(x.shape[1:]) != shape:
             raise Damaged(f"{what} samples of shape {tuple(x.shape[1:])}, expected {shape}")
-        if not 0 <= int(y.min()) <= int(y.max()) < source.classes:
-            raise Damaged(f"{what} labels {int(y.min())}..{int(y.max())}, expected 0..{source.classes - 1}")
+        if not 0 <= int(y.min()) <= int(y.max()) < classes:
+            raise Damaged(f"{what} labels {int(y.min())}..{int(y.max())}, expected 0..{classes - 1}")
         if source.text and not 0 <= int(x.min()) <= int(x.max()) < found.vocabulary <= source.shape[0]:
             raise Damaged(f"{what} tokens {int(x.min())}..{int(x.max())}, expected 0..{found.vocabulary - 1}")
     if not source.owners and (len(found.y) > source.train or len(found.y_test) > source.test):

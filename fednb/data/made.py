@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fednb.data import looks
 from fednb.data.dataset import Samples, Source, images, whole
 from fednb.data.text import UNKNOWN, windows
 from fednb.streams import stream
@@ -69,6 +70,20 @@ def pictures(source: Source) -> Samples:
     light = rng.uniform(0.8, 1.2, size=(n, 1, 1, 1))
     x = np.clip(light * x + 0.15 * rng.standard_normal(x.shape), 0, 1)
     return shared_out(torch.from_numpy(np.rint(255 * x).astype(np.uint8)), y, None, source, rng)
+
+
+def domains(source: Source) -> Samples:
+    """Pictures in four domains: a pattern per class, the same in all of them, in each in another look."""
+    rng = stream(0, "made", source.name)
+    n, (_, h, w) = source.train + source.test, source.shape
+    y = np.arange(n) % source.classes
+    shape = patterns(rng, source.classes, (1, h, w))[:, 0]
+    shape = (shape + shape[..., ::-1]) / 2  # a mirror image keeps its class
+    least, most = (f(shape, axis=(1, 2), keepdims=True) for f in (np.min, np.max))
+    shapes = ((shape - least) / (most - least))[y]
+    for i, (dy, dx) in enumerate(rng.integers(-1, 2, size=(n, 2))):
+        shapes[i] = np.roll(shapes[i], (dy, dx), axis=(0, 1))
+    return looks.dealt(shapes, y, looks.dealt_out(rng, y), rng)
 
 
 def patterns(rng: np.random.Generator, classes: int, shape: tuple[int, ...]) -> np.ndarray:

@@ -4,6 +4,7 @@ import difflib
 import re
 from dataclasses import fields
 
+from fednb.data.domains import LeaveOneOut
 from fednb.data.labels import Dirichlet, DirichletClient, DirichletEqual, Iid, Pathological, PathologicalShards
 from fednb.data.natural import Natural
 from fednb.data.shift import FeatureShift
@@ -15,6 +16,7 @@ __all__ = [
     "DirichletEqual",
     "FeatureShift",
     "Iid",
+    "LeaveOneOut",
     "Natural",
     "Partition",
     "PartitionFailed",
@@ -32,6 +34,7 @@ class UnknownPartition(ValueError):
 
 KINDS = (
     Iid, Dirichlet, DirichletClient, DirichletEqual, Pathological, PathologicalShards, Natural, FeatureShift,
+    LeaveOneOut,
 )  # fmt: skip
 NAMES: dict[str, type[Partition]] = {kind.name: kind for kind in KINDS}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import partial
 
@@ -72,7 +73,7 @@ class Stacked(Loop):
         super().__init__(problem)
         self.way, self.wanted = way, room
         self.room = 0  # not known before the first round
-        self.steps: dict[tuple[object, ...], CapturedStep] = {}
+        self.steps: dict[tuple[object, ...], CapturedStep | None] = {}
 
     def train(self, method: Method, s: Server, ids: Sequence[int], rows: dict[str, Tensor]) -> tuple[Cohort, int]:
         with arithmetic(self.problem.objective.precision):
@@ -88,16 +89,25 @@ class Stacked(Loop):
         return k, observed_local(method, k, s, partial(self._walk, plan) if captured else step_by_step)
 
     def _walk(self, plan: ResidentPlan, method: Method, k: Cohort, s: Server) -> None:
-        """The steps of a round by a captured one."""
-        if k.told:  # its draws are made from the step's number, outside the device
+        """The steps of a round by a captured one; launch by launch where that cannot be."""
+        step = None if k.told else self._step(plan, method, k, s)  # a told loss draws by the step's number, in Python
+        if step is None:
             step_by_step(method, k, s)
-            return
+        else:
+            step.walk(k, s, plan)
+
+    def _step(self, plan: ResidentPlan, method: Method, k: Cohort, s: Server) -> CapturedStep | None:
         key = (method, *(x for x in k.values(k.names).values() if not isinstance(x, Tensor)))
         if key not in self.steps:
             size = (self.room, int(self.problem.steps.max()))
             oracle_of = partial(stacked_oracle, self.problem.objective)
-            self.steps[key] = CapturedStep(method, k, s, plan, size, oracle_of, self.way == "compiled")
-        self.steps[key].walk(k, s, plan)
+            try:
+                self.steps[key] = CapturedStep(method, k, s, plan, size, oracle_of, self.way == "compiled")
+            except RuntimeError as error:
+                why = str(error).splitlines()[0]
+                print(f"fednb: a step of {method.name} cannot be captured, and is slower: {why}", file=sys.stderr)
+                self.steps[key] = None
+        return self.steps[key]
 
     def _fitting(self, method: Method, s: Server, ids: Sequence[int]) -> int:
         """How many clients a GPU has room for: one gradient tells what a client takes."""

@@ -1,10 +1,10 @@
-"""What it takes to reach an accuracy: rounds, traffic, seconds (FedFFT Tables 4 and 5, SpecGradFilter Table VII)."""
+"""What a round costs, and what it takes to reach an accuracy: rounds, traffic, gradients, seconds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import isfinite, nan
-from statistics import median
+from statistics import mean, median
 from typing import TYPE_CHECKING, Any
 
 from fednb.rounds import cost
@@ -44,8 +44,54 @@ def seconds_per_round(history: Run | pd.DataFrame | History) -> float:
     return median(row["seconds"] for row in _rounds(history))
 
 
+def per_round(results: Results, pairs: Sequence[Sequence[str]] = ()) -> pd.DataFrame:
+    """What a round costs, all clients together: one row per run and measure (FedSCAM Fig. 4).
+
+    Measures: seconds_per_round, the median, which belongs to its device; gradients_per_round and bytes_per_round (down
+    and up), means over rounds, counted; kept_per_client, what a client keeps between rounds, in models.
+    pairs: methods [a, b] whose seconds are compared in the same setting with the same seed. The method "a vs b" has the
+    measure relative_speed, seconds(b) / seconds(a) − 1: 0.12 where b takes 12% longer, or a is 12% faster.
+    """
+    import pandas as pd
+
+    rows = []
+    for cell, run in results:
+        head = {**cell.tags, "method": cell.label, "seed": run.seed, "key": run.key}
+        where = {"device": run.about["device_name"], "engine": run.about["engine"]}
+        rows += [{**head, **where, "measure": name, "value": value} for name, value in _spends(run).items()]
+    for pair in pairs:
+        rows += _faster(rows, *pair)
+    return pd.DataFrame(rows).astype({"value": float})
+
+
+def _spends(run: Run) -> dict[str, float]:
+    rounds = _rounds(run)
+    return {
+        "seconds_per_round": seconds_per_round(rounds),
+        "gradients_per_round": mean(row["gradient_evaluations"] for row in rounds),
+        "bytes_per_round": mean(row["bytes_down"] + row["bytes_up"] for row in rounds),
+        "kept_per_client": cost(run.method).kept,
+    }
+
+
+def _faster(rows: list[dict[str, Any]], a: str, b: str) -> list[dict[str, Any]]:
+    """How much longer b takes than a, wherever both were run."""
+    timed = [row for row in rows if row["measure"] == "seconds_per_round"]
+    of_a, of_b = ([row for row in timed if row["method"] == name] for name in (a, b))
+    return [
+        {**left, "method": f"{a} vs {b}", "measure": "relative_speed", "value": right["value"] / left["value"] - 1}
+        for left in of_a for right in of_b if _setting(left) == _setting(right)
+    ]  # fmt: skip
+
+
+def _setting(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in ("method", "key", "value", "device", "engine")}
+
+
 def to_target(results: Results, target: float | str = f"FedAvg{BEST}") -> pd.DataFrame:
     """What every run needs to reach an accuracy: one row per run and measure, nan if it never gets there.
+
+    FedFFT Tables 4 and 5, SpecGradFilter Table VII.
 
     target: percent, or "<method>'s best": the best accuracy of that method's run with the same seed in the same setting
     (with the same tags; it need not have those of a sweep that the others go through). A case of the grid that has a
@@ -64,6 +110,42 @@ def to_target(results: Results, target: float | str = f"FedAvg{BEST}") -> pd.Dat
         where = {"device": run.about["device_name"], "engine": run.about["engine"]}
         rows += [{**head, **where, "measure": name, "value": value} for name, value in _needs(run, aim).items()]
     return pd.DataFrame(rows)
+
+
+def to_targets(results: Results, accuracies: Sequence[float], best: float) -> pd.DataFrame:
+    """What every run needs to reach each of several accuracies, nan if it never gets there (FedWMSAM Table 3).
+
+    accuracies: fractions, as printed, and the targets at paper scale. At the smaller scales, whose levels are others, a
+    stands for a / `best` of the best accuracy of FedAvg's run with the same seed in the same setting; `best` is about
+    what the paper's FedAvg has. The column `accuracy` has a, `target` what was asked for, in percent.
+    Measures: rounds and gradients, counted over all clients until then; without an accuracy, since they belong to the
+    whole run, gradients_per_step and client_seconds_per_round, the median over rounds of seconds by participant.
+    """
+    import pandas as pd
+
+    as_printed = results.grid.scale == "paper"
+    rows = []
+    for cell, run in results:
+        whole, of = (100.0, 1.0) if as_printed else (_aim(results, cell.tags, run.seed, f"FedAvg{BEST}"), best)
+        head = {**cell.tags, "method": cell.label, "seed": run.seed, "key": run.key}
+        head |= {"device": run.about["device_name"], "engine": run.about["engine"]}
+        for a in accuracies:
+            until = {**head, "accuracy": a, "target": (aim := a / of * whole)}
+            rows += [{**until, "measure": name, "value": value} for name, value in _until(run, aim).items()]
+        rows += [{**head, "measure": name, "value": value} for name, value in _throughout(run).items()]
+    return pd.DataFrame(rows).astype({"value": float})
+
+
+def _until(run: Run, target: float) -> dict[str, float]:
+    rounds = rounds_to(run, target)
+    if rounds is None:
+        return {"rounds": nan, "gradients": nan}
+    return {"rounds": rounds, "gradients": sum(row["gradient_evaluations"] for row in _rounds(run)[:rounds])}
+
+
+def _throughout(run: Run) -> dict[str, float]:
+    by_client = median(row["seconds"] / row["clients"] for row in _rounds(run))
+    return {"gradients_per_step": cost(run.method).passes, "client_seconds_per_round": by_client}
 
 
 def _needs(run: Run, target: float) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import nan
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -116,6 +117,50 @@ def rise(table: pd.DataFrame) -> pd.DataFrame:
     axes = [name for name in ("a", "b") if name in table]
     centre = table[(table[axes] == 0).all(axis=1)].set_index("key")["value"]
     return table.assign(measure="rise", value=table["value"] - table["key"].map(centre))
+
+
+def roughness(surface: Tensor, a: Tensor, b: Tensor) -> float:
+    """How far a surface `[len(a), len(b)]` is from a bowl: the share of its spread that no quadratic explains.
+
+    √(Σ r² / Σ (L − mean L)²), r what the best c₀ + c₁ a + c₂ b + c₃ a² + c₄ ab + c₅ b² leaves over: 0 for any bowl,
+    saddle or plane, 1 where the best quadratic is a constant. A surface that does not vary has none.
+    """
+    x, y = (z.flatten() for z in torch.meshgrid(a.double(), b.double(), indexing="ij"))
+    terms = torch.stack([torch.ones_like(x), x, y, x**2, x * y, y**2], dim=1)
+    seen = surface.double().flatten()
+    if not seen.isfinite().all():
+        return nan
+    left = seen - terms @ torch.linalg.lstsq(terms, seen[:, None]).solution[:, 0]
+    spread = (seen - seen.mean()).norm()
+    return float(left.norm() / spread) if spread > 0 else 0.0
+
+
+def extremes(surface: Tensor) -> int:
+    """How many peaks and pits a surface has: points inside that are above all eight neighbours, or below all.
+
+    A bowl has one pit at most, a saddle neither.
+    """
+    rows, columns = surface.shape
+    around = torch.stack([
+        surface[i : rows - 2 + i, j : columns - 2 + j] for i in range(3) for j in range(3) if (i, j) != (1, 1)
+    ])  # fmt: skip
+    inside = surface[1:-1, 1:-1]
+    return int(((inside > around).all(0) | (inside < around).all(0)).sum())
+
+
+def shapes(table: pd.DataFrame) -> pd.DataFrame:
+    """Every run's surface in two numbers, "roughness" and "extremes": from the table of `surfaces`."""
+    import pandas as pd
+
+    rows = []
+    heads = [c for c in table if c not in ("a", "b", "measure", "value")]
+    for values, part in table.groupby(heads, sort=False, dropna=False):
+        square = part.pivot(index="a", columns="b", values="value")
+        surface, a, b = (torch.from_numpy(x.to_numpy(float).copy()) for x in (square, square.index, square.columns))
+        found = {"roughness": roughness(surface, a, b), "extremes": float(extremes(surface))}
+        head = dict(zip(heads, values, strict=True))
+        rows += [{**head, "measure": name, "value": value} for name, value in found.items()]
+    return pd.DataFrame(rows)
 
 
 def _tidy(

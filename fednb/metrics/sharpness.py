@@ -1,4 +1,4 @@
-"""How sharp a model is: the largest curvatures of its loss, and the loss on the plane of their directions."""
+"""How sharp a model is: the largest curvatures of its loss, and the loss on planes, theirs or a random one."""
 
 from __future__ import annotations
 
@@ -50,6 +50,27 @@ def surface(
     directions = _directions(sound, samples, tolerance, most)
     points = points or _by_scale(results, 7, 21)
     return landscape.surfaces(sound, directions, radius, points, samples or _by_scale(results, 50, 500))
+
+
+def random_plane(
+    results: Results, points: int | None = None, radius: float = 1.0, samples: int | None = None
+) -> pd.DataFrame:  # fmt: skip
+    """The loss on a random plane through each run's model, and how rough it is there (FedSCAM Fig. 12 to 14).
+
+    As "loss" with its place, a and b, and of the whole plane as "roughness" and "extremes" (see `landscape`). The two
+    directions are filter-normalised, from the same draw for all runs. points, samples: as in `surface`. A run that
+    diverged has no plane, and nan for the other two.
+    """
+    import pandas as pd
+
+    points, samples = points or _by_scale(results, 7, 21), samples or _by_scale(results, 50, 500)
+    plane = landscape.surfaces(finished(results), None, radius, points, samples)
+    lost = [
+        {**about(cell, run, len(run.rows) - 1), "measure": measure, "value": nan}
+        for cell, run in results if run.status != "finished" for measure in ("roughness", "extremes")
+    ]  # fmt: skip
+    tables = [plane, *([landscape.shapes(plane)] if len(plane) else []), *([pd.DataFrame(lost)] if lost else [])]
+    return pd.concat(tables, ignore_index=True)
 
 
 def _directions(results: Results, samples: int | None, tolerance: float, most: int) -> dict[str, Eigen]:

@@ -54,6 +54,19 @@ def class_skew(scale: str, partitions: Sequence[str], seeds: Sequence[int] = (0,
     return pd.DataFrame(rows)
 
 
+def size_skew(scale: str, partitions: Sequence[str], seeds: Sequence[int] = (0,), **cases: Cases) -> pd.DataFrame:
+    """How unequal clients are (FedSCAM Fig. 19): the largest over the mean, and how much the smallest has."""
+    import pandas as pd
+
+    rows = []
+    for seed in seeds:
+        for about, setting in _settings(partitions, cases[scale]):
+            held = class_counts(setting, seed).sum(1)
+            seen = {"largest over the mean": held.max() / held.mean(), "smallest client": held.min()}
+            rows += [{**about, "seed": seed, "measure": name, "value": float(v)} for name, v in seen.items()]
+    return pd.DataFrame(rows)
+
+
 def tables(
     scale: str, partitions: Sequence[str], seed: int = 0, kind: str = "", **cases: Cases
 ) -> dict[str, np.ndarray]:

@@ -9,13 +9,15 @@ from fednb.parts.gloss import Gloss
 from fednb.parts.personal import LocalAggregation, OnlyHead, PrivateHead
 from fednb.parts.scam import ScamConflict, ScamPilot, ScamRadius, ScamWeights
 from fednb.parts.server import Fairness, LayerShrink, ServerMomentum, SummedMoves
+from fednb.parts.slips import LesamFlat, SmooSlices, WmsamFlat
 from fednb.parts.weigh import AdaptiveWeights, Discrepancy, LossWeights, NormalisedLoss, Uniform
 from fednb.parts.wmsam import WmsamAscent, WmsamMomentum, WmsamWeight
 
 __all__ = [
     "AdaptiveWeights", "ClassGaussians", "ClientMomentum", "ClientRate", "Discrepancy", "Dyn", "Fairness",
     "FilterGradient", "FilterPerturbation", "FlexibleRadius", "FsaMomentum", "Gloss", "LayerShrink", "Lesam",
-    "LocalAggregation", "LocalMomentum", "LossWeights", "NormalisedLoss", "OnlyHead", "PrivateHead", "Prox",
-    "QuasiGradient", "Sam", "Scaffold", "ScamConflict", "ScamPilot", "ScamRadius", "ScamWeights", "ServerMomentum",
-    "SmooDual", "SummedMoves", "Uniform", "WmsamAscent", "WmsamMomentum", "WmsamWeight",
+    "LesamFlat", "LocalAggregation", "LocalMomentum", "LossWeights", "NormalisedLoss", "OnlyHead", "PrivateHead",
+    "Prox", "QuasiGradient", "Sam", "Scaffold", "ScamConflict", "ScamPilot", "ScamRadius", "ScamWeights",
+    "ServerMomentum", "SmooDual", "SmooSlices", "SummedMoves", "Uniform", "WmsamAscent", "WmsamFlat", "WmsamMomentum",
+    "WmsamWeight",
 ]  # fmt: skip

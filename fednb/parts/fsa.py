@@ -30,6 +30,14 @@ def _as_it_is(x: Tensor) -> Tensor:
     return x
 
 
+def layer_moves(layout: Layout, w: Tensor, w0: Tensor, reading: str = "paper", layer_score: str = "mean") -> Tensor:
+    """How much each layer changed from w0 to w, `[..., L]` (Eq. 11); see `FlexibleRadius` for the two choices."""
+    seen = _scaled if reading == "released" else _as_it_is
+    pairs = zip(layout.layers(w).values(), layout.layers(w0).values(), strict=True)
+    squares = [(seen(after) - seen(before)).square() for after, before in pairs]
+    return torch.stack([x.mean(-1) if layer_score == "mean" else x.sum(-1) for x in squares], dim=-1)
+
+
 @part
 class FlexibleRadius(Part):
     """A larger radius on the `top` most sensitive layers of each client's last round (FedFSA, Alg. 1; FSA elsewhere).
@@ -84,10 +92,7 @@ class FlexibleRadius(Part):
 
     def sensitivity(self, k: Cohort) -> Tensor:
         """How much each layer changed, `[C, L]`."""
-        seen = _scaled if self.reading == "released" else _as_it_is
-        pairs = zip(k.layout.layers(k.w).values(), k.layout.layers(k.w0).values(), strict=True)
-        squares = [(seen(after) - seen(before)).square() for after, before in pairs]
-        return torch.stack([x.mean(-1) if self.layer_score == "mean" else x.sum(-1) for x in squares], dim=-1)
+        return layer_moves(k.layout, k.w, k.w0, self.reading, self.layer_score)
 
     def _drawn(self, t: int, client: int, layers: int) -> Tensor:
         return torch.from_numpy(stream(self.seed, "fsa", t, client).random(layers))

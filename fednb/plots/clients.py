@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import seaborn as sns
 
-from fednb.plots.style import HEAT, _panels, _style, look
+from fednb.plots.style import HEAT, PALETTE, _panels, _style, look
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,6 +27,26 @@ def clients_by_class(counts: dict[str, np.ndarray], row: int = 99) -> Figure:
             sns.heatmap(table, ax=ax, cmap=HEAT, vmin=0, vmax=top, cbar=table is beside[-1])
             ax.set(title=f"{name}: samples", xlabel="class", ylabel="client")
     return fig
+
+
+def classes_of_clients(counts: dict[str, np.ndarray]) -> Figure:
+    """Who has what as bars: one for each client, as high as it has samples, cut by class; one panel per partition."""
+    with _style():
+        fig, axes = _panels(len(counts), width=3.4, sharey=True)
+        for ax, (name, table) in zip(axes, counts.items(), strict=True):
+            below = np.cumsum(table, axis=1) - table
+            for c in range(table.shape[1]):
+                ax.bar(range(len(table)), table[:, c], bottom=below[:, c], color=_shade(c, table.shape[1]), label=c)
+            ax.set(title=name, xlabel="client", ylabel="samples")
+            ax.set_xticks(range(0, len(table), max(1, len(table) // 10)))
+            ax.grid(visible=False, axis="x")
+        fig.legend(*axes[0].get_legend_handles_labels(), title="class", loc="outside right center", reverse=True)
+    return fig
+
+
+def _shade(c: int, classes: int) -> tuple[float, ...]:
+    """A colour for each class: those that all can tell apart, or shades where there are more of them."""
+    return look(c)["color"] if classes <= len(PALETTE) else sns.color_palette(HEAT, classes)[c]
 
 
 def sizes(counts: dict[str, np.ndarray]) -> Figure:

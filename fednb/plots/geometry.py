@@ -57,6 +57,34 @@ def embedding(
     return fig
 
 
+def classes(points: pd.DataFrame, scores: pd.DataFrame | None = None, by: str = "method", title: str = "") -> Figure:
+    """Samples in the plane, coloured by class (FedWMSAM Fig. 5), from `separate.class_points`: a panel for each run.
+
+    scores: the table that has the silhouette of each run, which stands above its panel.
+    """
+    groups = list(points.groupby(["key", by], sort=False))
+    labels = sorted(points["class"].unique())
+    with _style():
+        fig, axes = _panels(len(groups), width=3.0, height=3.1, row=2 if len(groups) == 4 else 3)
+        for ax, ((key, name), part) in zip(axes, groups, strict=True):
+            for i, label in enumerate(labels):
+                mine = part[part["class"] == label]
+                ax.scatter(mine["x"], mine["y"], **look(i), s=14, alpha=0.8, lw=0, label=str(label))
+            ax.set(xticks=[], yticks=[], xlabel="first axis", ylabel="second axis")  # t-SNE's have no unit
+            ax.set_title("\n".join([str(name), *_silhouettes(scores, key)]), fontsize=9)
+        fig.legend(*axes[0].get_legend_handles_labels(), title="class", loc="outside right center", markerscale=1.5)
+        fig.suptitle(title, fontsize=11)
+    return fig
+
+
+def _silhouettes(scores: pd.DataFrame | None, key: str) -> list[str]:
+    """A line for each silhouette of a run."""
+    if scores is None:
+        return []
+    mine = scores[(scores["key"] == key) & scores["measure"].str.startswith("silhouette")]
+    return [f"{name} {value:.3f}" for name, value in zip(mine["measure"], mine["value"], strict=True)]
+
+
 def _same_axes(points: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """The points that were placed together, named by what tells the panels apart."""
     common = [c for c in points.columns if c not in OF_ONE_POINT]
@@ -102,7 +130,10 @@ def along_layers(
         ax.set_title(title)
         if log:
             ax.set_yscale("log")
-        ax.legend()
+        if table[by].nunique() > 4:  # so many would hide points
+            fig.legend(loc="outside right center")
+        else:
+            ax.legend()
     return fig
 
 

@@ -33,6 +33,7 @@ def curves(
         width = 4.8 if len(parts) == 1 else 3.8
         fig, axes = _panels(len(parts), width=width, row=_row(len(parts)), sharex=len(parts) > 1)
         for ax, (title, shown) in zip(axes, parts, strict=True):
+            ax.tick_params("x", labelbottom=True)
             for value, part in shown.groupby(by, sort=False):
                 how = look(names.index(str(value).removesuffix(dashed)))
                 how |= {"ls": "--"} if dashed and str(value).endswith(dashed) else {}
@@ -149,7 +150,8 @@ def bars(scores: pd.DataFrame, by: str = "method", panel: Panel = "", ylabel: st
     parts = list(_parts(scores.dropna(subset=["value"]), *_several(panel)))
     names = list(dict.fromkeys(scores[by]))
     with _style():
-        fig, axes = _panels(len(parts), width=1.4 + 0.55 * len(names), row=ROW)
+        width = max(4.2 if len(parts) == 1 else 0.0, 1.4 + 0.55 * len(names))  # a title has to fit
+        fig, axes = _panels(len(parts), width=width, row=_row(len(parts)))
         for ax, (name, part) in zip(axes, parts, strict=True):
             means = part.groupby(by, sort=False)["value"].mean()
             colours = [look(names.index(value))["color"] for value in means.index]

@@ -12,13 +12,13 @@ import seaborn as sns
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PALETTE = sns.color_palette("colorblind")
+PALETTE = [*sns.color_palette("colorblind"), (0.0, 0.0, 0.0)]  # FedWMSAM compares eleven methods
 MARKERS = "osD^vPX*"
 HEAT = "cividis"  # a colour map that is the same to the colour-blind, and monotone in grey
 
 
 def look(i: int) -> dict[str, Any]:
-    """Colour and marker of the i-th series; forty differ."""
+    """Colour and marker of the i-th series; eighty-eight differ."""
     return {"color": PALETTE[i % len(PALETTE)], "marker": MARKERS[i % len(MARKERS)]}
 
 

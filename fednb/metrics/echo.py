@@ -1,0 +1,109 @@
+"""Whether earlier rounds sound on in later ones, and do harm: FedWMSAM's "momentum-echo oscillation"."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import nan
+from typing import TYPE_CHECKING, Any
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from fednb.engines.objective import one_thread
+from fednb.metrics.align import GlobalLoss, wanted
+from fednb.metrics.tidy import about, finished
+from fednb.probes import GLOBAL
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fednb.experiment import Run
+    from fednb.grid import Results
+    from fednb.probes import Probe
+
+PHASES = ("early", "late")  # the first and the second half of the rounds
+
+
+def phase(t: int, rounds: int) -> str:
+    """The half of training that a round is in."""
+    return PHASES[int(2 * t >= rounds)]
+
+
+def models(run: Run, probe: Probe) -> dict[int, Tensor]:
+    """The global model that each probed round starts from, `[P]`, and the one that the run ends with."""
+    held = {kept.round: wanted(run, kept, GLOBAL)[0][0] for kept in run.all_probed(probe)}
+    return held | ({run.setting.rounds: run.w} if run.setting.rounds - 1 in held else {})
+
+
+def steps(held: dict[int, Tensor]) -> dict[int, Tensor]:
+    """u_t = w_{t+1} − w_t of each round whose beginning and end were kept."""
+    return {t: held[t + 1].double() - w.double() for t, w in held.items() if t + 1 in held}
+
+
+def cosine(a: Tensor, b: Tensor) -> float:
+    """cos(a, b); 0 where one of them is zero."""
+    return float(F.cosine_similarity(a.double(), b.double(), dim=-1, eps=1e-300))
+
+
+def turns(u: dict[int, Tensor], lag: int = 1) -> dict[int, float]:
+    """cos(u_{t−lag}, u_t) of each step: how much of an earlier one is in it, −1 if it takes all back."""
+    return {t: cosine(u[t - lag], later) for t, later in u.items() if t - lag in u}
+
+
+def overshoots(held: dict[int, Tensor], u: dict[int, Tensor], loss: GlobalLoss) -> dict[int, float]:
+    """cos(∇F(w_{t+1}), u_t) of each step: above 0 where the global loss rises when it ends, so that it went too far."""
+    return {t: cosine(loss.gradient(held[t + 1]), step) for t, step in u.items()}
+
+
+def rises(run: Run) -> dict[int, float]:
+    """How much the test loss grew from one evaluated round to the next; 0 if it fell."""
+    seen = [(row["round"], row["test_loss"]) for row in run.rows if row["test_loss"] is not None]
+    return {t: max(0.0, after - before) for (_, before), (t, after) in pairwise(seen)}
+
+
+@one_thread()
+def echo(results: Results, device: str = "auto") -> pd.DataFrame:
+    """What steps of the server do, round by round and by half of training; the probe keeps global in rounds on end.
+
+    persistence: the cosine of a step with the one before. alternation: 1 if that is below 0, a step back. overshoot: 1
+    if the loss over all clients' data rises along the step where it ends. loss rise: how much the test loss grew since
+    the last evaluation, 0 if it fell. Means of them are shares of rounds, and so are what claims are judged on.
+    """
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    for cell, run in finished(results):
+        held = models(run, results.probe)
+        u = steps(held)
+        turned, beyond = turns(u), overshoots(held, u, GlobalLoss.of(run, device))
+        seen = {
+            "persistence": turned,
+            "alternation": {t: float(value < 0) for t, value in turned.items()},
+            "overshoot": {t: float(value > 0) for t, value in beyond.items()},
+            "loss rise": rises(run),
+        }
+        for measure, values in seen.items():
+            rows += [
+                {**about(cell, run, t), "phase": phase(t, run.setting.rounds), "measure": measure, "value": value}
+                for t, value in values.items()
+            ]
+    return pd.DataFrame(rows)
+
+
+@one_thread()
+def echoes(results: Results, most: int = 5) -> pd.DataFrame:
+    """How long a step sounds: the mean cosine of steps that are 1, 2, ... `most` rounds apart, in the half they end in.
+
+    nan where no two such steps were kept.
+    """
+    import pandas as pd
+
+    rows = []
+    for cell, run in finished(results):
+        u, rounds = steps(models(run, results.probe)), run.setting.rounds
+        for half in PHASES:
+            for lag in range(1, most + 1):
+                found = [value for t, value in turns(u, lag).items() if phase(t, rounds) == half]
+                head = {**about(cell, run, rounds - 1), "phase": half, "lag": lag, "measure": "autocorrelation"}
+                rows.append({**head, "value": sum(found) / len(found) if found else nan})
+    return pd.DataFrame(rows).astype({"value": float})

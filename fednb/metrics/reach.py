@@ -1,0 +1,67 @@
+"""How far perturbations reach, in units of the radius that they should have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from fednb.metrics.tidy import finished, probed
+from fednb.models import build
+from fednb.parts.slips import by_tensor_number
+from fednb.streams import stream
+from fednb.vectors import Layout, norm
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fednb.grid import Results
+
+MEASURE = "length over radius"
+INPUTS = {"cnn-small": (1, 28, 28)}  # others: 32x32 in colour
+
+
+def lengths(results: Results) -> pd.DataFrame:
+    """‖δ_k‖ / ρ in probed rounds, the mean over participants, at the first step of each.
+
+    At most 1 for a perturbation that is divided by its norm. Ascents that look along their own steps have none at the
+    first and are of no use here.
+    """
+    import pandas as pd
+
+    radius = {run.key: cell.method.parameters()["rho"] for cell, run in results}
+    found = [
+        {**head, "measure": MEASURE, "value": float(norm(kept.vectors["perturbation"]).mean()) / radius[head["key"]]}
+        for head, kept in probed(finished(results), "perturbation")
+    ]
+    return pd.DataFrame(found)
+
+
+def flat_index(scale: str, models: list[str], draws: int = 1000, seed: int = 0) -> pd.DataFrame:
+    """How long FedLESAM's perturbation is with its code's flat index, where the update's numbers are Gaussian.
+
+    Needs no runs: with L tensors of n_j numbers, ‖δ‖/ρ = √(Σ n_j d_j²) / Σ |d_j| over L numbers d_j alone. The mean
+    over draws, and between which numbers nine in ten of them lie. scale: the same at all.
+    """
+    import pandas as pd
+
+    rows = []
+    for name in models:
+        seen = _draws(Layout.of_parameters(build(name, 10, INPUTS.get(name, (3, 32, 32)))), draws, seed)
+        low, high = np.quantile(seen, [0.05, 0.95])
+        said = {MEASURE: seen.mean(), f"{MEASURE}, 5%": low, f"{MEASURE}, 95%": high}
+        head = {"model": name, "method": "flat index", "seed": seed}
+        rows += [{**head, "measure": measure, "value": float(value)} for measure, value in said.items()]
+    return pd.DataFrame(rows)
+
+
+def _draws(layout: Layout, draws: int, seed: int) -> np.ndarray:
+    """‖δ‖/ρ of some updates, from the first numbers of each, one per tensor: no more is ever looked at.
+
+    Every number of a tensor is the same, so that one of them stands for all: ‖δ‖² = Σ n_j δ_j².
+    """
+    tensors = Layout(layout.names, ((1,),) * len(layout))
+    d = torch.from_numpy(stream(seed, "flat-index", len(layout)).standard_normal((draws, len(layout))))
+    shift = by_tensor_number(tensors, d)
+    return norm(shift * torch.tensor(layout.sizes, dtype=d.dtype).sqrt()).squeeze(-1).numpy()

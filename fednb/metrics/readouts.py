@@ -1,0 +1,28 @@
+"""One run, several accuracies: what a paper prints depends on which round of the curve it reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fednb.grid import Results
+
+READ = {"best": "best round", "last": "last round", "mean_last_10": "mean of the last ten"}  # `report`, and in words
+
+
+def readouts(results: Results) -> pd.DataFrame:
+    """Every run's curve read in three ways, in percent: which one stands as the method, the run's label as `run`.
+
+    The last ten are evaluated rounds. A diverged run has a best round and nothing else.
+    """
+    import pandas as pd
+
+    rows = [
+        {**c.tags, "run": c.label, "method": said, "seed": r.seed, "key": r.key, "measure": "accuracy as read",
+         "value": replace(r, setting=r.setting.but(report=report)).accuracy}
+        for c, r in results for report, said in READ.items()
+    ]  # fmt: skip
+    return pd.DataFrame(rows).astype({"value": float})
