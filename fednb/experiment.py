@@ -29,7 +29,7 @@ from fednb.methods import method as named
 from fednb.record import Server, Table
 from fednb.rounds import Method, observed_server
 from fednb.setting import Setting
-from fednb.store import Entry, key_of
+from fednb.store import Checkpoints, Entry, key_of
 from fednb.version import __version__
 
 Watch = Callable[[dict[str, Any]], None]
@@ -189,21 +189,29 @@ def _train(wanted: Run, engine: Engine, probe: probes.Probe | None, watch: Watch
     w, b = problem.objective.start(dtype, device)
     judge = judge_of(setting, engine, w, b)
     start = {name: torch.zeros(size, dtype=torch.float64) for name, size in judge.kept.items()}
-    s, table = problem.server(method, w, b), Table(method.buffers("per_client", problem.objective.layout, w) | start)
+    s = problem.server(method, w, b)
+    table = _table(method.buffers("per_client", problem.objective.layout, w) | start, problem.clients, device)
     history = entry.load(s, table)
     about = _about(wanted, engine, device) | {"started": entry.about().get("started", _now())}
     entry.describe(about | {"status": "running"})
     for row in history:
         watch(row)
-    while s.t < setting.rounds and all(map(_sound, history[-1:])):
-        ids = participants(setting, wanted.seed, s.t)
-        history.append(_one_round(engine, judge, method, s, table, ids, setting, probe, entry.folder))
-        entry.save(s, table, ids, history)
-        watch(history[-1])
+    with Checkpoints(entry, s, table, history) as checkpoints:
+        while s.t < setting.rounds and all(map(_sound, history[-1:])):
+            ids = participants(setting, wanted.seed, s.t)
+            history.append(_one_round(engine, judge, method, s, table, ids, setting, probe, entry.folder))
+            checkpoints.finished(ids)
+            watch(history[-1])
     if setting.evaluation == "personal" and setting.tune_epochs and _sound(history[-1]):
         history.append(_tuned_row(wanted, engine, s, table, history[-1]))
         entry.save(s, table, [], history)
     entry.describe(about | {"status": "finished" if _sound(history[-1]) else "diverged", "ended": _now()})
+
+
+def _table(start: dict[str, Tensor], clients: int, device: torch.device) -> Table:
+    """What clients keep; in the host's memory where it would take more than half of what a GPU has left."""
+    wanted = clients * sum(x.numel() * x.element_size() for x in start.values())
+    return Table(start, on_host=device.type == "cuda" and wanted > torch.cuda.mem_get_info(device)[0] / 2)
 
 
 def _sound(row: dict[str, Any]) -> bool:

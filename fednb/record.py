@@ -246,20 +246,32 @@ class Cohort(Record):
 
 
 class Table:
-    """What each client keeps between rounds: rows by client, made on first use from the declared start values."""
+    """What each client keeps between rounds: rows by client, made on first use from the declared start values.
 
-    def __init__(self, start: dict[str, Tensor]) -> None:
-        self.start = start
+    on_host: rows lie in the host's memory and only those of a cohort come to the device, where all would not fit.
+    """
+
+    def __init__(self, start: dict[str, Tensor], on_host: bool = False) -> None:
+        self.devices = {name: x.device for name, x in start.items()}
+        self.start = {name: _on_host(x) for name, x in start.items()} if on_host else start
         self.clients: dict[int, dict[str, Tensor]] = {}
+        self.on_host = on_host
 
     def gather(self, ids: Sequence[int], names: Iterable[str] | None = None) -> dict[str, Tensor]:
         """The rows of some clients, `[C, dim]` by name: all of them, or the named ones."""
         return {
-            name: torch.stack([self.clients.get(i, self.start)[name] for i in ids])
+            name: torch.stack([self.clients.get(i, self.start)[name] for i in ids]).to(self.devices[name])
             for name in (self.start if names is None else names)
         }
 
     def scatter(self, ids: Sequence[int], rows: dict[str, Tensor]) -> None:
         """Keep the rows of a finished round."""
+        keep = _on_host if self.on_host else Tensor.clone
         for c, i in enumerate(ids):
-            self.clients[i] = dict(self.start) | {name: rows[name][c].clone() for name in rows}
+            self.clients[i] = dict(self.start) | {name: keep(rows[name][c]) for name in rows}
+
+
+def _on_host(x: Tensor) -> Tensor:
+    """A copy in the host's memory, in pages that a GPU reads by itself."""
+    kept = torch.empty(x.shape, dtype=x.dtype, pin_memory=x.device.type == "cuda")
+    return kept.copy_(x)

@@ -9,11 +9,13 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from fednb.experiment import run, run_of
 from fednb.methods import CATALOGUE, method
+from fednb.record import Server, Table
 from fednb.setting import Setting
-from fednb.store import Entry, UnknownRun, find, load_tensors
+from fednb.store import Checkpoints, Entry, UnknownRun, find, load_tensors
 
 SMALL = Setting(
     clients=4, participation=0.5, rounds=4, epochs=1, batch=50, samples=300, partition="dirichlet(alpha=0.5)"
@@ -164,6 +166,38 @@ def _wait_for(condition, seconds=120.0):
     while not condition():
         assert time.monotonic() < end, "nothing happened"
         time.sleep(0.01)
+
+
+class Slow:
+    """A store where saving takes a second, and a clock that knows."""
+
+    def __init__(self, monkeypatch):
+        self.now, self.saved = 0.0, []
+        monkeypatch.setattr("fednb.store.time.monotonic", lambda: self.now)
+
+    def save(self, s, rows, changed, history):
+        self.now += 1.0
+        self.saved.append((s.t, changed, len(history), {i: row["c"].item() for i, row in rows.clients.items()}))
+
+
+def test_saving_takes_a_tenth_of_the_time(monkeypatch):
+    """Rounds of two seconds: the first is saved, then every fifth, with all that changed since; and what is left."""
+    slow, history = Slow(monkeypatch), []
+    one = torch.zeros(1)
+    s, table = Server(one, torch.zeros(0), {}, t=0, N=9, lr=1.0), Table({"c": one})
+    with pytest.raises(Stop), Checkpoints(slow, s, table, history) as checkpoints:
+        for t in range(8):
+            slow.now += 2.0
+            table.scatter([t], {"c": torch.full((1, 1), float(t))})
+            s.t += 1
+            history.append({"round": t})
+            checkpoints.finished([t])
+        s.t = 99  # a round that is not over
+        raise Stop
+    assert [(t, changed, rows) for t, changed, rows, _ in slow.saved] == [
+        (1, [0], 1), (6, [1, 2, 3, 4, 5], 6), (8, [6, 7], 8),
+    ]  # fmt: skip
+    assert slow.saved[-1][-1] == {6: 6.0, 7: 7.0}
 
 
 def test_half_written_files_are_never_seen(tmp_path):

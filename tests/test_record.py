@@ -302,3 +302,14 @@ def test_state_cannot_be_kept_and_made_anew_at_once():
 
     with pytest.raises(BadMethod, match="one part keeps 'seen' between rounds, another makes it anew"):
         Method("m", Lesam(), Seeing())
+
+
+def test_rows_on_the_host_are_the_same_rows():
+    """Where they lie is nobody's business; what is kept is a copy."""
+    there, here = Table({"c": vector(0.0, 1.0)}, on_host=True), Table({"c": vector(0.0, 1.0)})
+    rows = {"c": torch.tensor([[5.0, 6.0]], dtype=torch.float64)}
+    for table in (there, here):
+        table.scatter([3], rows)
+    rows["c"].zero_()
+    assert torch.equal(there.gather([3, 4])["c"], here.gather([3, 4])["c"])
+    assert there.gather([3, 4])["c"].tolist() == [[5.0, 6.0], [0.0, 1.0]]
