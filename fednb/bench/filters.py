@@ -23,6 +23,8 @@ from fednb.filters import (
     HighPass,
     LocalAverage,
     LowPass,
+    MeanOnly,
+    NormMatched,
     Permuted,
     Plane,
     RandomBand,
@@ -31,7 +33,8 @@ from fednb.filters import (
 
 FILTERS: tuple[Filter, ...] = (
     HighPass(0.01), HighPass(0.05), LowPass(0.05), RandomBand(0.05), LocalAverage(), GaussianDetrend(), Plane(0.05),
-    Permuted(order="3210"), Permuted(order="random"), Rescale(), ClipToMedian(), Centralize(),
+    Permuted(order="3210"), Permuted(order="random"), Rescale(), ClipToMedian(), Centralize(), MeanOnly(0.05),
+    NormMatched(),
 )  # fmt: skip
 BLOCK = 0.02  # seconds: shorter calls are timed many at once
 HEADS = {
