@@ -103,8 +103,8 @@ class MeanOnly(_Band):
     A control that the spectral papers lack: the part of the high-pass filter that no order of the weights can change.
     """
 
-    def removed(self, n: int) -> slice | Tensor:
-        return slice(0, 1)
+    def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
+        return x if self.idle(x.shape[-1]) else without_lowest(x, 1)
 
 
 @dataclass(frozen=True)
