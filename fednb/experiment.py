@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -30,7 +29,7 @@ from fednb.record import Server, Table
 from fednb.rounds import Method, observed_server
 from fednb.setting import Setting
 from fednb.store import Checkpoints, Entry, key_of
-from fednb.version import __version__
+from fednb.version import __version__, commit
 
 Watch = Callable[[dict[str, Any]], None]
 
@@ -306,23 +305,12 @@ def _about(wanted: Run, engine: Engine, device: torch.device) -> dict[str, Any]:
         "device_name": name,
         "versions": {
             "fednb": __version__,
-            "commit": _commit(),
+            "commit": commit(),
             "torch": torch.__version__,
             "numpy": np.__version__,
             "python": platform.python_version(),
         },
     }
-
-
-def _commit() -> str | None:
-    """The checkout's commit, "-dirty" where files differ from it; FEDNB_COMMIT tells a copy without its history."""
-    here = Path(__file__).resolve().parent.parent
-    if told := os.environ.get("FEDNB_COMMIT"):
-        return told
-    if not (here / ".git").exists():
-        return None
-    ask = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    return subprocess.run(ask, capture_output=True, text=True, check=False).stdout.strip() or None
 
 
 def _now() -> str:

@@ -7,13 +7,12 @@ import platform
 import shutil
 import subprocess
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from fednb.engines import cores
-from fednb.version import __version__
+from fednb.version import __version__, commit
 
 Rows = list[dict[str, Any]]
 
@@ -31,7 +30,7 @@ def machine(device: str) -> dict[str, Any]:
         "torch": torch.__version__,
         "cuda": torch.version.cuda if gpu else None,
         "fednb": __version__,
-        "commit": _commit(),
+        "commit": commit(),
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
 
@@ -44,17 +43,6 @@ def _cpu() -> str:
         if names:
             return names[0]
     return platform.processor() or platform.machine()
-
-
-def _commit() -> str | None:
-    """The checkout's commit, "-dirty" where files differ from it; FEDNB_COMMIT tells a copy without its history."""
-    here = Path(__file__).resolve().parent.parent.parent
-    if told := os.environ.get("FEDNB_COMMIT"):
-        return told
-    if not (here / ".git").exists():
-        return None
-    ask = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    return subprocess.run(ask, capture_output=True, text=True, check=False).stdout.strip() or None
 
 
 def in_words(about: dict[str, Any]) -> str:
