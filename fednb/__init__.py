@@ -60,7 +60,7 @@ _LATER = {
     "papers": ("fednb.paper", "papers"),
     "verdict": ("fednb.claims", "verdict"),
     "compare": ("fednb.report", "compare"),
-    "gains": ("fednb.report", "gains"),
+    "gains": ("fednb.metrics.tidy", "gains"),
     "spectra": ("fednb.metrics.spectra", None),
     "embed": ("fednb.metrics.embed", None),
     "drift": ("fednb.metrics.drift", None),

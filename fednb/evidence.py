@@ -32,6 +32,7 @@ from fednb.metrics import (
     spectra,
     theory,
 )
+from fednb.metrics.tidy import gains
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,10 +80,7 @@ def _best(table: pd.DataFrame, line: str, among: list[str]) -> pd.DataFrame:
 def gained(results: Results, over: str) -> pd.DataFrame:
     """What each method gains over one of them in the same setting with the same seed, in points of accuracy."""
     seen = accuracy(results)
-    same = [c for c in seen if c not in ("method", "key", "measure", "value")]
-    base = seen[seen["method"] == over][[*same, "value"]]
-    both = seen[seen["method"] != over].merge(base, on=same, how="left", suffixes=("", "_base"))
-    return both.assign(value=both["value"] - both["value_base"], measure="gain").drop(columns="value_base")
+    return gains(seen, {name: over for name in dict.fromkeys(seen["method"]) if name != over}, how="left")
 
 
 def curves(results: Results, most: int | None = None) -> pd.DataFrame:

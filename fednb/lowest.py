@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 SMALL = {torch.float32: 1e-8, torch.float64: 1e-15}  # singular values of a block's waves that count as nothing
 BLOCK = 64  # numbers in a block, about
-MOST_WAVES = 5_000_000  # numbers in Q on a GPU: below it two products take less time than launching a transform
+MOST_WAVES = 5_000_000  # numbers in Q on a GPU, up to which two products are taken for faster; not fitted yet
 Inside = tuple[np.ndarray, np.ndarray]  # even and odd functions of the numbers in a block
 
 
@@ -158,7 +158,8 @@ def block(n: int, wanted: float) -> int:
 def cheapest(n: int, count: int, b: int, functions: int, cpu: bool) -> str:
     """Which form to take: on a CPU by µs for one vector (fitted on one core of a Neoverse-N1, float32, n to 2 million).
 
-    On a GPU a launch costs more than arithmetic: waves as long as Q is small, then blocks if they leave half or less.
+    On a GPU few launches are taken to count most, which is not fitted yet: waves as long as Q is small, then blocks if
+    they leave half or less.
     """
     m = 2 * count - 1
     if not cpu:

@@ -14,7 +14,7 @@ from fednb.claims import Claim
 from fednb.evidence import EVIDENCE, UnknownEvidence
 from fednb.experiment import Run
 from fednb.grid import Grid, NeedsGpu, Results
-from fednb.rules import NOT_A_SETTING
+from fednb.metrics.tidy import NOT_A_SETTING, gains
 from fednb.store import atomically, home
 
 if TYPE_CHECKING:
@@ -184,24 +184,6 @@ def _stands_in(ours: pd.DataFrame, theirs: pd.DataFrame, column: str) -> bool:
     """Whether all of ours is on one thing that the paper does not have."""
     known = column in ours and column in theirs and len(theirs) > 0
     return known and ours[column].nunique() == 1 and ours[column].iloc[0] not in set(theirs[column])
-
-
-def gains(scores: pd.DataFrame, over: dict[str, str], measure: str = "accuracy") -> pd.DataFrame:
-    """What methods gain over others in the same setting with the same seed, in points: {"FedFFT": "FedSAM"}.
-
-    A base that was run once beside a sweep counts for all values of it. Works on printed tables as well.
-    """
-    import pandas as pd
-
-    mine = scores[scores["measure"] == measure].drop(columns=["key", "std", "note"], errors="ignore")
-    same = [c for c in mine if c == "seed" or c not in NOT_A_SETTING]
-    parts = []
-    for left, right in over.items():
-        base = mine[mine["method"] == right]
-        keys = [c for c in same if base.empty or base[c].notna().any()]
-        both = mine[mine["method"] == left].merge(base[[*keys, "value"]], on=keys, suffixes=("", "_base"))
-        parts.append(both.assign(value=both["value"] - both["value_base"], measure="gain").drop(columns="value_base"))
-    return pd.concat(parts, ignore_index=True)
 
 
 def as_text(table: pd.DataFrame) -> str:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fednb.metrics.tidy import NOT_A_SETTING
+
 if TYPE_CHECKING:
     import pandas as pd
 
     from fednb.claims import Claim
 
-NOT_A_SETTING = ("method", "seed", "measure", "value", "std", "band", "round", "key", "device", "engine", "note",
-                 "grid", "target", "residual", "converged", "figure")  # fmt: skip
 Judged = dict[str, tuple[bool, str]]
 
 
@@ -49,6 +49,12 @@ def _pairs(claim: Claim, seen: pd.Series) -> Iterator[tuple[str, float, float]]:
         for right in claim.right:
             named = f"{left} − {right}" if len(claim.left) * len(claim.right) > 1 else ""
             yield named, seen.get(left, np.nan), seen.get(right, np.nan)
+
+
+def _rivals(part: pd.DataFrame, claim: Claim) -> tuple[float, pd.Series]:
+    """The value of left, nan if it is not there, and those of all other methods that have one."""
+    seen = _means(part)
+    return seen.get(claim.left[0], np.nan), seen.drop(list(claim.left), errors="ignore").dropna()
 
 
 def _compared(table: pd.DataFrame, claim: Claim, holds: Callable[[float], bool]) -> Judged:
@@ -116,9 +122,7 @@ def _ahead(table: pd.DataFrame, claim: Claim, *averaged: str) -> Judged:
     """Whether left is ahead of all others, setting by setting; columns that are averaged over tell none apart."""
     out = {}
     for where, part in _split(table, *averaged):
-        seen = _means(part)
-        others = seen.drop(list(claim.left), errors="ignore").dropna()
-        own = seen.get(claim.left[0], np.nan)
+        own, others = _rivals(part, claim)
         if len(others):
             said = f"{own:.4g}, next {others.idxmax()} {others.max():.4g}"
             out[where] = (bool(own - others.max() > claim.tolerance), said)
@@ -129,9 +133,7 @@ def _top(table: pd.DataFrame, claim: Claim) -> Judged:
     """fewer than {most} methods have {measure} above that of {left} by more than {tolerance}"""
     out = {}
     for where, part in _split(table):
-        seen = _means(part)
-        others = seen.drop(list(claim.left), errors="ignore").dropna()
-        own = seen.get(claim.left[0], np.nan)
+        own, others = _rivals(part, claim)
         above = others[others - own > claim.tolerance].sort_values(ascending=False)
         if len(others):
             said = "".join(f", {name} {value:.4g}" for name, value in above.items()) or ", nobody above"
@@ -143,9 +145,7 @@ def _lowest(table: pd.DataFrame, claim: Claim) -> Judged:
     """{measure} of {left} is below every other method's by more than {tolerance}; who never gets there is last"""
     out = {}
     for where, part in _split(table):
-        seen = _means(part)
-        others = seen.drop(list(claim.left), errors="ignore").dropna()
-        own = seen.get(claim.left[0], np.nan)
+        own, others = _rivals(part, claim)
         least = others.min() if len(others) else inf
         said = f"{own:.4g}, next {others.idxmin()} {least:.4g}" if len(others) else f"{own:.4g}, nobody else gets there"
         out[where] = (bool(least - own > claim.tolerance), said)
@@ -287,17 +287,18 @@ def _along(table: pd.DataFrame, claim: Claim, holds: Callable[[pd.Series], bool]
 
 def _at_most(table: pd.DataFrame, claim: Claim) -> Judged:
     """{measure} of {left} is at most {tolerance}"""
-    return {
-        f"{where} {left}": (bool(value <= claim.tolerance), f"{value:.4g}")
-        for where, part in _split(table)
-        for left, value in _means(part).reindex(claim.left).items()
-    }
+    return _each(table, claim, lambda value: value <= claim.tolerance)
 
 
 def _at_least(table: pd.DataFrame, claim: Claim) -> Judged:
     """{measure} of {left} is at least {tolerance}"""
+    return _each(table, claim, lambda value: value >= claim.tolerance)
+
+
+def _each(table: pd.DataFrame, claim: Claim, holds: Callable[[float], bool]) -> Judged:
+    """Whether the value of each left is as it should be."""
     return {
-        f"{where} {left}": (bool(value >= claim.tolerance), f"{value:.4g}")
+        f"{where} {left}": (bool(holds(value)), f"{value:.4g}")
         for where, part in _split(table)
         for left, value in _means(part).reindex(claim.left).items()
     }

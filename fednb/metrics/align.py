@@ -15,7 +15,7 @@ from fednb.engines.objective import one_thread
 from fednb.engines.problem import Problem, dealt, problem_of
 from fednb.metrics.drift import agreement
 from fednb.metrics.features import NeedsStatistics
-from fednb.metrics.tidy import NotKept, about, finished
+from fednb.metrics.tidy import about, finished, wanted
 from fednb.probes import GLOBAL
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from fednb.experiment import Run
     from fednb.grid import Results
-    from fednb.probes import Kept
 
 CHUNK = 500  # samples at a time; fixed, so that sums have one order
 
@@ -63,16 +62,6 @@ def alignments(delta: Tensor, g: Tensor) -> Tensor:
     """cos(δ_k, ∇F) of each client that perturbs at all, `[C']`: 1 if it looks where the global loss rises most."""
     moved = delta[delta.norm(dim=-1) > 0].double()
     return F.cosine_similarity(moved, g.double()[None], dim=-1, eps=1e-300)
-
-
-def wanted(run: Run, kept: Kept, *names: str) -> list[Tensor]:
-    """Vectors of a probed round by name."""
-    if lacking := [name for name in names if name not in kept.vectors]:
-        raise NotKept(
-            f"the probe of run {run.key} kept {', '.join(kept.vectors)}, not {lacking[0]!r}; "
-            f"add it to `what` of the grid's probe"
-        )
-    return [kept.vectors[name] for name in names]
 
 
 @one_thread()

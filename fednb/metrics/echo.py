@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fednb.engines.objective import one_thread
-from fednb.metrics.align import GlobalLoss, wanted
-from fednb.metrics.tidy import about, finished
+from fednb.metrics.align import GlobalLoss
+from fednb.metrics.tidy import about, finished, wanted
 from fednb.probes import GLOBAL
 
 if TYPE_CHECKING:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from fednb.experiment import Run
     from fednb.grid import Cell, Results
     from fednb.probes import Kept, Probe
+
+
+NOT_A_SETTING = ("method", "seed", "measure", "value", "std", "band", "round", "key", "device", "engine", "note",
+                 "grid", "target", "residual", "converged", "figure")  # fmt: skip
 
 
 class NotKept(ValueError):
@@ -32,14 +38,20 @@ def about(cell: Cell, run: Run, round: int) -> dict[str, Any]:
     return {**cell.tags, "method": cell.label, "seed": run.seed, "round": round, "key": run.key}
 
 
+def wanted(run: Run, kept: Kept, *names: str) -> list[Tensor]:
+    """Vectors of a probed round by name."""
+    if lacking := [name for name in names if name not in kept.vectors]:
+        raise NotKept(
+            f"the probe of run {run.key} kept {', '.join(kept.vectors)}, not {lacking[0]!r}; "
+            f"add it to `what` of the grid's probe"
+        )
+    return [kept.vectors[name] for name in names]
+
+
 def kept_of(cell: Cell, run: Run, probe: Probe, what: str) -> Iterator[tuple[dict[str, Any], Kept]]:
     """A run's probed rounds that had at least two participants: a single one has nobody to differ from."""
     for kept in run.all_probed(probe):
-        if what not in kept.vectors:
-            raise NotKept(
-                f"the probe of run {run.key} kept {', '.join(kept.vectors)}, not {what!r}; "
-                f"add it to `what` of the grid's probe"
-            )
+        wanted(run, kept, what)
         if len(kept.clients) > 1:
             yield about(cell, run, kept.round), kept
 
@@ -55,3 +67,24 @@ def finished(results: Results) -> Results:
     there = [(cell, run) for cell, run in results if run.status == "finished"]
     cells, runs = zip(*there, strict=True) if there else ((), ())
     return replace(results, grid=replace(results.grid, cells=cells), runs=runs)
+
+
+def gains(
+    scores: pd.DataFrame, over: dict[str, str], measure: str = "accuracy", how: Literal["inner", "left"] = "inner"
+) -> pd.DataFrame:
+    """What methods gain over others in the same setting with the same seed, in points: {"FedFFT": "FedSAM"}.
+
+    A base that was run once beside a sweep counts for all values of it. Works on printed tables as well. how: where the
+    base was not run there is no row ("inner"), or one without a value ("left").
+    """
+    import pandas as pd
+
+    mine = scores[scores["measure"] == measure].drop(columns=["key", "std", "note"], errors="ignore")
+    same = [c for c in mine if c == "seed" or c not in NOT_A_SETTING]
+    parts = []
+    for left, right in over.items():
+        base = mine[mine["method"] == right]
+        keys = [c for c in same if base.empty or base[c].notna().any()]
+        both = mine[mine["method"] == left].merge(base[[*keys, "value"]], on=keys, how=how, suffixes=("", "_base"))
+        parts.append(both.assign(value=both["value"] - both["value_base"], measure="gain").drop(columns="value_base"))
+    return pd.concat(parts, ignore_index=True)
