@@ -99,6 +99,13 @@ def test_steps_are_captured_where_that_pays():
         choose("stacked:graph", SMALL, method("FedAvg"), 0, device="cpu")
 
 
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_short_numbers_need_a_gpu(precision):
+    """On a CPU they would be other numbers under the same name, or the same under another."""
+    with pytest.raises(ValueError, match=f"precision = '{precision}' is for a GPU; on a CPU use fp32 or fp64"):
+        choose("auto", SMALL.but(precision=precision), method("FedAvg"), 0, device="cpu")
+
+
 def test_room_for_most_rounds():
     """A fixed count; by coin the mean and a standard deviation: 10 + 3 of 100 at 0.1."""
     many = SMALL.but(clients=100, participation=0.1)

@@ -49,6 +49,8 @@ def choose(
     if workers is not None and workers < 1:
         raise BadEngine(f"workers = {workers}: must be at least 1")
     where = device_of("cpu" if name == "pool" and device == "auto" else device)
+    if where.type != "cuda" and setting.precision in ("tf32", "bf16"):
+        raise BadEngine(f"precision = {setting.precision!r} is for a GPU; on a CPU use fp32 or fp64")
     data, parts = dealt(setting, seed)
     problem = problem_of(setting, seed, where, data, parts)
     if name == "auto":
