@@ -61,12 +61,12 @@ def test_residual_networks_and_augmentation():
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
 def test_shorter_numbers_are_near(precision):
-    """Not the same weights, but the same direction: a cosine of the moves above 0.99."""
+    """The same direction: a cosine of the moves above 0.99. For products as small as these tf32 may not be used."""
     wanted, _, _ = one_round(method("FedAvg"), "cuda", "graph")
     w, _, _ = one_round(method("FedAvg"), "cuda", "graph", SMALL.but(precision=precision))
     first = problem_of(SMALL, 0).objective.start(torch.float64, torch.device("cpu"))[0]
     assert torch.cosine_similarity(w - first, wanted - first, dim=0) > 0.99
-    assert not torch.equal(w, wanted)
+    assert precision == "tf32" or not torch.equal(w, wanted)
 
 
 def test_products_are_whole_unless_they_may_be_short():
