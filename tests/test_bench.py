@@ -9,7 +9,7 @@ import torch
 
 from fednb import filters as catalogue
 from fednb.bench import command, engines, filters, peers, scale
-from fednb.bench.engines import Bare, Federation, Timed, compared, raced, radius, runner
+from fednb.bench.engines import Bare, Federation, Timed, beside_first, compared, raced, radius, runner
 from fednb.bench.report import machine, table
 from fednb.bench.workload import BadWorkload, Workload, made, shape, usual
 from fednb.cli import main
@@ -85,6 +85,14 @@ def test_a_ratio_is_the_median_over_turns():
     assert [row["faster_than_loop"] for row in rows] == [1.0, 3.0]
     assert [row["faster_than_bare"] for row in rows] == [None, None]
     assert (rows[1]["seconds_per_round"], rows[1]["min"], rows[1]["max"]) == (2.0, 2.0, 30.0)
+
+
+def test_methods_beside_the_first_on_the_same_engine():
+    """FedAvg 2 s and 1 s on two engines, FedSAM 5 s and 2 s: 2.5 and 2 times; on one that it lacks, nothing."""
+    took = [("FedAvg", "loop", 2.0), ("FedAvg", "pool", 1.0), ("FedSAM", "loop", 5.0), ("FedSAM", "pool", 2.0),
+            ("FedSAM", "bare", 3.0)]  # fmt: skip
+    rows = beside_first([{"method": m, "engine": e, "way": "", "seconds_per_round": s} for m, e, s in took])
+    assert [row["times_first"] for row in rows] == [1.0, 1.0, 2.5, 2.0, None]
 
 
 def test_engines_take_turns(monkeypatch):

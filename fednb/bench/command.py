@@ -73,6 +73,8 @@ def do_engines(asked: argparse.Namespace) -> int:
     about, rows = machine(work.device), []
     for chosen in [method(name) for name in asked.methods or ["fedavg"]]:
         rows += engines.raced(work, chosen, names, asked.rounds, asked.workers, say)
+    if len(asked.methods or ()) > 1:
+        rows = engines.beside_first(rows)
     for name in dict.fromkeys(row["method"] for row in rows):
         print(f"{name}, {work}")
         print(f"{table([labelled(row) for row in rows if row['method'] == name], engines.HEADS)}\n")

@@ -28,7 +28,8 @@ BARE = ("bare", "bare:threads")  # one thread, as the engines' clients have; or 
 NAMES = (*BARE, *ENGINES[1:])
 HEADS = {
     "label": "engine", "seconds_per_round": "s/round", "min": "min", "max": "max", "n": "n",
-    "faster_than_loop": "speed / loop", "faster_than_bare": "speed / bare", "first_round": "first round",
+    "faster_than_loop": "speed / loop", "faster_than_bare": "speed / bare", "times_first": "x first method",
+    "first_round": "first round",
     "seconds_evaluation": "evaluation", "difference": "differs by",
 }  # fmt: skip
 
@@ -259,3 +260,16 @@ def compared(timed: Sequence[Timed]) -> list[dict[str, Any]]:
         }
         for each in timed
     ]
+
+
+def beside_first(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of several methods, each with how many times as long it takes as the first method on that engine."""
+    first = {
+        (row["engine"], row["way"]): row["seconds_per_round"] for row in rows if row["method"] == rows[0]["method"]
+    }
+
+    def times(row: dict[str, Any]) -> float | None:
+        base = first.get((row["engine"], row["way"]))
+        return None if base is None else row["seconds_per_round"] / base
+
+    return [row | {"times_first": times(row)} for row in rows]
