@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fednb.engines import Engine
 from fednb.parts import OnlyHead
+from fednb.progress import bar_of
 from fednb.record import Cohort, Server, Table
 from fednb.rounds import Method
 from fednb.setting import Setting
@@ -40,7 +41,11 @@ class PersonalJudge(GlobalJudge):
 
     def __init__(self, engine: Engine, w: Tensor, b: Tensor) -> None:
         super().__init__(engine)
-        self.first = [engine.problem.score_own(w, b, i) for i in range(engine.problem.clients)]
+        self.first: list[float] = []
+        with bar_of(engine.problem.clients, "first model", unit="client") as bar:
+            for i in range(engine.problem.clients):
+                self.first.append(engine.problem.score_own(w, b, i))
+                bar.update()
 
     def mean(self, table: Table) -> float:
         return float(np.mean([self.own(table, i) for i in range(len(self.first))]))
@@ -70,9 +75,11 @@ def tuned(engine: Engine, method: Method, s: Server, table: Table, size: int) ->
     tune = Method(f"{method.name}, tuned", *(p for p in method.parts if p.owns_model), OnlyHead())
     found: list[float] = []
     gradients = 0
-    for at in range(0, engine.problem.clients, size):
-        ids = list(range(at, min(at + size, engine.problem.clients)))
-        k, _ = engine.train(tune, s, ids, table.gather(ids, tune.declared("per_client")))
-        found += engine.evaluate_own(k)
-        gradients += int(k.evaluations.sum())
+    with bar_of(engine.problem.clients, "tuning", unit="client") as bar:
+        for at in range(0, engine.problem.clients, size):
+            ids = list(range(at, min(at + size, engine.problem.clients)))
+            k, _ = engine.train(tune, s, ids, table.gather(ids, tune.declared("per_client")))
+            found += engine.evaluate_own(k)
+            gradients += int(k.evaluations.sum())
+            bar.update(len(ids))
     return float(np.mean(found)), gradients

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
@@ -18,13 +16,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from fednb import models, probes
 from fednb.engines import Engine, Pool, choose
 from fednb.engines.problem import participants
 from fednb.evaluate import GlobalJudge, judge_of, tuned
 from fednb.methods import method as named
+from fednb.progress import Bar, bar_of
 from fednb.record import Server, Table
 from fednb.rounds import Method, observed_server
 from fednb.setting import Setting
@@ -177,7 +175,7 @@ def run(
         made = choose(engine, wanted.setting, method, seed, device=device, workers=workers)
         with wanted.entry.alone():
             if not wanted.entry.ended:
-                with _watching(progress, wanted.setting, method) as watch:
+                with _watching(progress, wanted) as watch:
                     _train(wanted, made, probe, watch)
     return run_of(setting, method, seed, probe)
 
@@ -265,31 +263,30 @@ def _one_round(
 
 
 @contextmanager
-def bar_of(rounds: int, what: str, show: bool = True) -> Iterator[tqdm]:
-    """A progress bar over rounds; on the terminal where a notebook is executed from one, else where errors go."""
-    terminal = os.environ.get("FEDNB_TERMINAL")
-    how: dict[str, Any] = {"total": rounds, "desc": what, "unit": "round", "disable": not show, "leave": False}
-    with (
-        open(terminal, "w") if terminal else nullcontext(sys.stderr) as file,
-        tqdm(**how, file=file, position=1 if terminal else 0) as bar,
-    ):
-        yield bar
-
-
-@contextmanager
-def _watching(progress: bool | Watch, setting: Setting, method: Method) -> Iterator[Watch]:
+def _watching(progress: bool | Watch, wanted: Run) -> Iterator[Watch]:
     """A progress bar, a caller's own function, or silence."""
     if callable(progress):
         yield progress
         return
-    with bar_of(setting.rounds, method.name, show=progress) as bar:
+    with bar_of(wanted.setting.rounds, wanted.method.name, show=progress) as bar:
+        count = counting(bar, wanted)
 
         def watch(row: dict[str, Any]) -> None:
             if row["accuracy"] is not None:
-                bar.set_postfix_str(f"accuracy {row['accuracy']:.2f}%", refresh=False)
-            bar.update()
+                bar.say(f"accuracy {row['accuracy']:.2f}%")
+            count(row)
 
         yield watch
+
+
+def counting(bar: Bar, wanted: Run) -> Watch:
+    """Counts a run's rounds; those that were finished before say nothing about how long the others take."""
+    known = len(wanted.entry.history())
+
+    def watch(row: dict[str, Any]) -> None:
+        bar.update(before=row["round"] < known)
+
+    return watch
 
 
 def _about(wanted: Run, engine: Engine, device: torch.device) -> dict[str, Any]:

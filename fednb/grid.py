@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fednb.data.sources import title
-from fednb.experiment import Run, bar_of, run, run_of
+from fednb.experiment import Run, counting, run, run_of
 from fednb.methods import method, sums
 from fednb.probes import Probe
+from fednb.progress import bar_of
 from fednb.rounds import Method, cost
 from fednb.setting import Setting
 
@@ -111,14 +112,14 @@ class Grid:
         total = sum(c.setting.rounds for c in self.cells)
         done = []
         with bar_of(total, self.name) as bar:
-            for c in self.cells:
-                bar.set_postfix_str(f"{c.label}, {', '.join(f'{k} {v}' for k, v in c.tags.items())}")
-                before = bar.n
+            for c, known in zip(self.cells, self.runs(), strict=True):
+                bar.say(f"{c.label}, {', '.join(f'{k} {v}' for k, v in c.tags.items())}")
+                start, there = bar.n, known.entry.ended
                 done.append(
                     run(c.setting, c.method, c.seed, engine=engine, device=device, workers=workers, probe=self.probe,
-                        progress=lambda row, bar=bar: bar.update())
+                        progress=counting(bar, known))
                 )  # fmt: skip
-                bar.update(before + c.setting.rounds - bar.n)
+                bar.update(start + c.setting.rounds - bar.n, before=there)
         return Results(self, tuple(done))
 
     def _finished(self) -> bool:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from fednb.engines import device_of
-from fednb.experiment import Run, bar_of, run
+from fednb.experiment import Run, run
 from fednb.paper import papers
+from fednb.progress import bar_of
 
 
 @dataclass(frozen=True)
@@ -43,16 +50,64 @@ def done(job: Job, device: str = "auto") -> Run:
 
 def run_all(jobs: list[Job], processes: int, device: str = "auto") -> Iterator[tuple[Job, str]]:
     """Make all runs, `processes` at a time; yields each with its status as it ends. An interrupt loses no round."""
-    with bar_of(len(jobs), f"{processes} at a time") as bar, _pool(processes) as pool:
-        waiting = {pool.submit(done, job, device): job for job in jobs}
-        try:
-            for future in as_completed(waiting):
-                bar.update()
-                yield waiting[future], future.result().status
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    with bar_of(len(jobs), f"{processes} at a time", unit="run") as bar, _pool(processes) as pool:
+        with _deaf():
+            waiting = {pool.submit(_stoppable, job, device): job for job in jobs}
+        for future in as_completed(waiting):
+            bar.update()
+            yield waiting[future], future.result().status
 
 
-def _pool(processes: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
+@contextmanager
+def _pool(processes: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that end with this block; where it is left by an interrupt or an error, as soon as they have saved."""
+    pool = ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"), initializer=_listen)
+    try:
+        yield pool
+    except BaseException:
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Processes started in here never hear Ctrl-C: this one does, and decides what it means. It is not lost, but late.
+
+    A terminal sends the signal to all of them, also to one that is still loading its modules.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Stopped(SystemExit):
+    """The parent wants this process to end, or has ended itself."""
+
+
+def _listen() -> None:
+    """In a process of the pool: let SIGTERM stop a run in such a way that it saves its last finished round."""
+    signal.signal(signal.SIGTERM, _stop)
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _stop(*_: Any) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: the next would fall into the saving
+    raise _Stopped
+
+
+def _stoppable(job: Job, device: str) -> Run:
+    try:
+        return done(job, device)
+    except _Stopped:
+        os._exit(1)  # not to the pool, which would take the next job

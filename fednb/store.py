@@ -69,7 +69,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 @dataclass(frozen=True)
 class Entry:
-    """One run's folder: run.json, history.csv, state.safetensors, clients/, probes/."""
+    """One run's folder: run.json, history.csv, state.safetensors, clients/, probes/, measured/."""
 
     key: str
     folder: Path

@@ -12,6 +12,7 @@ from math import ceil
 
 import numpy as np
 
+from fednb.progress import bar_of
 from fednb.streams import stream
 
 SEVERITIES = 5
@@ -34,11 +35,13 @@ def corrupted(images: np.ndarray, kind: str, severity: int, rng: Rng) -> np.ndar
 def corrupted_by(images: np.ndarray, kind: np.ndarray, severity: int, seed: int) -> np.ndarray:
     """Images uint8, each behind the corruption that `kind` names for it; '' leaves one as it is."""
     out = images.copy()
-    for each in KINDS:
-        index = np.flatnonzero(kind == each)
-        for at in range(0, len(index), AT_ONCE):
-            some = index[at : at + AT_ONCE]
-            out[some] = corrupted(images[some], each, severity, stream(seed, "corrupted", each, severity, at))
+    with bar_of(int((kind != "").sum()), "corrupting", unit="image") as bar:
+        for each in KINDS:
+            index = np.flatnonzero(kind == each)
+            for at in range(0, len(index), AT_ONCE):
+                some = index[at : at + AT_ONCE]
+                out[some] = corrupted(images[some], each, severity, stream(seed, "corrupted", each, severity, at))
+                bar.update(len(some))
     return out
 
 

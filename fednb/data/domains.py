@@ -12,6 +12,7 @@ import torch
 from fednb.data.dataset import DataNotFound, Dataset, Samples, Source, images, stratified, whole
 from fednb.data.files import absent, kept, marks
 from fednb.data.split import Partition, PartitionFailed, switch
+from fednb.progress import bar_of
 from fednb.streams import stream
 
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
@@ -101,11 +102,11 @@ def decoded(place: Path, files: list[tuple[str, int, int]], shape: tuple[int, ..
     """Images uint8 [n, h, w, 3], classes and domains, kept in fednb-HEIGHTxWIDTH.npz."""
 
     def make() -> dict[str, np.ndarray]:
-        from tqdm import tqdm
-
         x = np.empty((len(files), *shape[1:], 3), dtype=np.uint8)
-        for i, (file, _, _) in enumerate(tqdm(files, desc=f"decoding {place.name}", leave=False, disable=None)):
-            x[i] = small(place / file, shape)
+        with bar_of(len(files), f"decoding {place.name}", unit="image") as bar:
+            for i, (file, _, _) in enumerate(files):
+                x[i] = small(place / file, shape)
+                bar.update()
         y, owner = (np.array([row[at] for row in files], dtype=np.int64) for at in (1, 2))
         return {"x": x, "y": y, "owner": owner}
 

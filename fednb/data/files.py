@@ -16,6 +16,7 @@ from urllib.request import urlopen
 import numpy as np
 
 from fednb.data.dataset import Damaged, DataNotFound
+from fednb.progress import bar_of
 
 TIMEOUT = 15.0  # seconds a download may stay silent before it counts as failed
 
@@ -62,13 +63,11 @@ def download(name: str, folder: Path, inside: str, files: Iterable[str], fetch: 
 
 
 def fetched(url: str, sum: str, file: Path) -> None:
-    """One file from the network, checked against its md5 sum; a bar shows how far it is where there is a terminal."""
-    from tqdm import tqdm
-
+    """One file from the network, checked against its md5 sum."""
     seen = hashlib.md5(usedforsecurity=False)
     with urlopen(url, timeout=TIMEOUT) as answer, open(file, "wb") as out:
         size = int(answer.headers.get("Content-Length") or 0) or None
-        with tqdm(total=size, unit="B", unit_scale=True, desc=file.name, leave=False, disable=None) as bar:
+        with bar_of(size, f"downloading {file.name}", unit="B") as bar:
             while block := answer.read(1 << 20):
                 seen.update(block)
                 out.write(block)
@@ -82,7 +81,11 @@ def unzipped(url: str, sum: str, into: Path) -> None:
     fetched(url, sum, into / "fetched.zip")
     try:
         with zipfile.ZipFile(into / "fetched.zip") as packed:
-            packed.extractall(into)
+            members = packed.infolist()
+            with bar_of(len(members), "unpacking", unit="file") as bar:
+                for member in members:
+                    packed.extract(member, into)
+                    bar.update()
     except zipfile.BadZipFile as error:
         raise RuntimeError(f"{url}: {error}") from error
 

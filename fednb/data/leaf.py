@@ -10,6 +10,7 @@ import numpy as np
 
 from fednb.data.dataset import Damaged
 from fednb.data.files import kept, marks
+from fednb.progress import bar_of
 
 TRAINED = 0.9  # of each author's samples, in LEAF and here
 SPLITS = ("train", "test")
@@ -27,19 +28,26 @@ def json_files(place: Path) -> dict[str, list[Path]]:
 
 def authors(files: list[Path], convert: Converter) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Name, x and y of each author in some files; one file is held at a time, since they are large."""
-    for file in files:
-        try:
-            users = json.loads(file.read_text())["user_data"]
-            for name, held in users.items():
-                if not held["x"] and not held["y"]:
-                    continue
-                x, y = convert(held["x"], held["y"])
-                if len(x) != len(y):
-                    raise Damaged(f"{name} has {len(x)} samples with {len(y)} labels")
-                yield name, x, y
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            reason = str(error) if isinstance(error, Damaged) else f"{type(error).__name__}: {error}"
-            raise Damaged(f"{file.name} is not as LEAF writes it ({reason})") from error
+    with bar_of(len(files), f"reading {files[0].parent}", unit="file") as bar:
+        for file in files:
+            yield from _authors(file, convert)
+            bar.update()
+
+
+def _authors(file: Path, convert: Converter) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Those of one file."""
+    try:
+        users = json.loads(file.read_text())["user_data"]
+        for name, held in users.items():
+            if not held["x"] and not held["y"]:
+                continue
+            x, y = convert(held["x"], held["y"])
+            if len(x) != len(y):
+                raise Damaged(f"{name} has {len(x)} samples with {len(y)} labels")
+            yield name, x, y
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = str(error) if isinstance(error, Damaged) else f"{type(error).__name__}: {error}"
+        raise Damaged(f"{file.name} is not as LEAF writes it ({reason})") from error
 
 
 def gathered(place: Path, convert: Converter, version: int = 1) -> dict[str, np.ndarray]:

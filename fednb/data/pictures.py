@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +16,7 @@ from torch import Tensor
 
 from fednb.data.dataset import Damaged, Samples, Source, images, stratified, whole
 from fednb.data.files import arrays_of, download, fetched, kept, marks, md5, unzipped
+from fednb.progress import bar_of
 
 
 @dataclass(frozen=True)
@@ -57,11 +61,23 @@ class Torchvision:
 
         reader = getattr(torchvision.datasets, self.reader)
         if self.missing(folder):
-            download(source.name, folder, self.folder, self.files, partial(reader, download=True))
+            with bars_of(torchvision.datasets.utils, source.name):
+                download(source.name, folder, self.folder, self.files, partial(reader, download=True))
         try:
             return Samples(*tensors(reader(folder, train=True)), *tensors(reader(folder, train=False)))
         except (RuntimeError, AssertionError, ValueError, KeyError) as error:  # what a damaged file makes readers raise
             raise Damaged(str(error).split(". ")[0] or type(error).__name__) from error
+
+
+@contextmanager
+def bars_of(utils: Any, name: str) -> Iterator[None]:
+    """torchvision's downloads with our bar instead of its own, which writes hundreds of lines into a file."""
+    before = utils.tqdm
+    utils.tqdm = lambda total=None, **_: bar_of(total, f"downloading {name}", unit="B")
+    try:
+        yield
+    finally:
+        utils.tqdm = before
 
 
 def tensors(split) -> tuple[Tensor, Tensor]:
@@ -125,11 +141,11 @@ def decoded(place: Path, split: str, files: list[tuple[str, int]], shape: tuple)
     """Images uint8 [n, h, w, c] and labels of one split, kept in fednb-SPLIT.npz."""
 
     def make() -> dict[str, np.ndarray]:
-        from tqdm import tqdm
-
         x = np.empty((len(files), *shape[1:], 3), dtype=np.uint8)
-        for i, (file, _) in enumerate(tqdm(files, desc=f"decoding {split}", leave=False, disable=None)):
-            x[i] = pixels(place / file, shape)
+        with bar_of(len(files), f"decoding {split}", unit="image") as bar:
+            for i, (file, _) in enumerate(files):
+                x[i] = pixels(place / file, shape)
+                bar.update()
         return {"x": x, "y": np.array([each for _, each in files], dtype=np.int64)}
 
     if not files:

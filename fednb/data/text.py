@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,6 +16,7 @@ import torch
 from fednb.data.dataset import Damaged, DataNotFound, Samples, Source, whole
 from fednb.data.files import absent, kept, marks
 from fednb.data.leaf import SPLITS, TRAINED, gathered, json_files, owners_of, said
+from fednb.progress import Bar, bar_of
 
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"  # LEAF's 80 letters
 UNKNOWN = len(ALPHABET)  # any other character; LEAF's own search gives −1 for it, which is the last letter
@@ -158,22 +159,24 @@ class Topics:
 
 def asked(train: Path, test: Path) -> dict[str, np.ndarray]:
     """Token numbers int32 [n, 200] and topics of both files, and the size of the vocabulary."""
-    often = Counter(token for _, text in rows(train) for token in tokens(text))
-    ranked = sorted(often, key=lambda token: (-often[token], token))[: VOCABULARY - 2]
-    number = {token: i for i, token in enumerate(ranked, start=UNSEEN + 1)}
-    found = {"vocabulary": np.array(len(number) + 2)}
-    for split, file in zip(SPLITS, (train, test), strict=True):
-        labels, texts = zip(*((label, numbered(text, number)) for label, text in rows(file)), strict=True)
-        found |= {f"{split}_x": np.stack(texts), f"{split}_y": np.array(labels, dtype=np.int64)}
+    size = 2 * train.stat().st_size + test.stat().st_size  # the first is read twice
+    with bar_of(size, "reading questions", unit="B") as bar:
+        often = Counter(token for _, text in rows(train, bar) for token in tokens(text))
+        ranked = sorted(often, key=lambda token: (-often[token], token))[: VOCABULARY - 2]
+        number = {token: i for i, token in enumerate(ranked, start=UNSEEN + 1)}
+        found = {"vocabulary": np.array(len(number) + 2)}
+        for split, file in zip(SPLITS, (train, test), strict=True):
+            labels, texts = zip(*((label, numbered(text, number)) for label, text in rows(file, bar)), strict=True)
+            found |= {f"{split}_x": np.stack(texts), f"{split}_y": np.array(labels, dtype=np.int64)}
     return found
 
 
-def rows(file: Path) -> Iterator[tuple[int, str]]:
+def rows(file: Path, bar: Bar | None = None) -> Iterator[tuple[int, str]]:
     """Topic (0 to 9) and text of each line of a csv file."""
     before = csv.field_size_limit(1 << 24)  # some answers are long
     try:
         with open(file, newline="", encoding="utf-8") as lines:
-            reader = csv.reader(lines)
+            reader = csv.reader(lines if bar is None else _counted(lines, bar))
             yield from map(row, reader)
             if not reader.line_num:
                 raise ValueError("the file is empty")
@@ -181,6 +184,12 @@ def rows(file: Path) -> Iterator[tuple[int, str]]:
         raise Damaged(f"{file.name}, line {reader.line_num}: {error}") from error
     finally:
         csv.field_size_limit(before)
+
+
+def _counted(lines: Iterable[str], bar: Bar) -> Iterator[str]:
+    for line in lines:
+        bar.update(len(line.encode()))
+        yield line
 
 
 def row(columns: list[str]) -> tuple[int, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from math import nan
 from typing import TYPE_CHECKING
 
@@ -15,15 +17,20 @@ from fednb.engines.objective import one_thread
 from fednb.engines.problem import Problem, dealt, problem_of
 from fednb.metrics.drift import agreement
 from fednb.metrics.features import NeedsStatistics
+from fednb.metrics.once import Measured, Question
 from fednb.metrics.tidy import about, finished, wanted
 from fednb.probes import GLOBAL
+from fednb.progress import bar_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fednb.experiment import Run
     from fednb.grid import Results
+    from fednb.probes import Probe
 
+VERSION = 1  # of what is kept; see `once`
+MEASURES = ("alignment", "agreement")
 CHUNK = 500  # samples at a time; fixed, so that sums have one order
 
 
@@ -75,15 +82,27 @@ def alignment(results: Results, device: str = "auto") -> pd.DataFrame:
     """
     import pandas as pd
 
-    rows = []
-    for cell, run in finished(results):
-        loss = GlobalLoss.of(run, device)
-        for kept in run.all_probed(results.probe):
-            delta, w = wanted(run, kept, "perturbation", GLOBAL)
-            each = alignments(delta, loss.gradient(w[0]))
-            head = about(cell, run, kept.round)
-            moved = delta[delta.norm(dim=-1) > 0]
-            values = {"alignment": float(each.mean()) if len(each) else nan,
-                      "agreement": agreement(moved) if len(moved) > 1 else nan}  # fmt: skip
-            rows += [{**head, "measure": name, "value": value} for name, value in values.items()]
+    rows, sound = [], finished(results)
+    with bar_of(len(sound.runs) * len(results.probe.rounds), "alignment", unit="probe") as bar:
+        for end, (cell, run) in enumerate(sound, 1):
+            asked = Question(run, "alignment", VERSION, {"rounds": results.probe.rounds, "device": device})
+            there, make = asked.answered, partial(_by_round, run, results.probe, device, bar.update)
+            found = {name: x.tolist() for name, x in asked.answer(make).items()}
+            for t, *values in zip(*(found[name] for name in ("round", *MEASURES)), strict=True):
+                named = zip(MEASURES, values, strict=True)
+                rows += [{**about(cell, run, t), "measure": name, "value": value} for name, value in named]
+            bar.update(end * len(results.probe.rounds) - bar.n, before=there)
     return pd.DataFrame(rows)
+
+
+def _by_round(run: Run, probe: Probe, device: str, tick: Callable[[], object]) -> Measured:
+    """The measures of one run in every probed round, as they are kept."""
+    loss, found = GlobalLoss.of(run, device), []
+    for kept in run.all_probed(probe):
+        delta, w = wanted(run, kept, "perturbation", GLOBAL)
+        each = alignments(delta, loss.gradient(w[0]))
+        moved = delta[delta.norm(dim=-1) > 0]
+        found.append((float(each.mean()) if len(each) else nan, agreement(moved) if len(moved) > 1 else nan))
+        tick()
+    values = torch.tensor(found, dtype=torch.float64).view(-1, len(MEASURES))
+    return {"round": torch.tensor(probe.rounds), **dict(zip(MEASURES, values.T, strict=True))}

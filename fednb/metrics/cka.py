@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from fednb.engines.objective import one_thread
-from fednb.experiment import bar_of
 from fednb.metrics.features import PENULTIMATE, activations, layers_of, refuse_statistics
+from fednb.metrics.once import Measured, Question
 from fednb.metrics.sample import Sample, sample_of
 from fednb.metrics.tidy import kept_of
+from fednb.progress import Told, bar_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fednb.grid import Results
+
+VERSION = 1  # of what is kept; see `once`
+Compare = Callable[[Tensor], Tensor]  # a function of the shapes of all clients and layers
 
 
 def linear(x: Tensor, y: Tensor) -> float:
@@ -62,6 +67,11 @@ def layer_by_layer(shapes: Tensor) -> Tensor:
     return (total @ total.T - own) / (C * (C - 1))
 
 
+def client_by_client(shapes: Tensor) -> Tensor:
+    """CKA of every client with every other in each layer, `[L, C, C]`, from shapes `[C, L, n²]`."""
+    return torch.stack([shapes[:, at] @ shapes[:, at].T for at in range(shapes.shape[1])])
+
+
 def shapes_of(sample: Sample, models: Tensor, layers: Sequence[str]) -> Tensor:
     """The shapes `[C, L, n²]` of all layers of client models `[C, P]`, on the CPU."""
     out = []
@@ -74,7 +84,7 @@ def shapes_of(sample: Sample, models: Tensor, layers: Sequence[str]) -> Tensor:
 @one_thread()
 def between_clients(
     results: Results, layers: str | Sequence[str] = PENULTIMATE, samples: int = 256, seed: int = 0,
-    device: str = "auto", progress: bool = True,
+    device: str = "auto", progress: bool | Told = True,
 ) -> pd.DataFrame:  # fmt: skip
     """SpecGradFilter's Figure 7 from probed models: CKA of all pairs of clients on the same test samples.
 
@@ -82,9 +92,8 @@ def between_clients(
     every layer that `features.layers_of` lists, and the penultimate one. Rows have client, other, layer, value.
     """
     rows = []
-    for head, clients, names, shapes in _all_shapes(results, layers, samples, seed, device, progress):
-        for at, layer in enumerate(names):
-            matrix = (shapes[:, at] @ shapes[:, at].T).tolist()
+    for head, clients, names, found in _compared(results, client_by_client, layers, samples, seed, device, progress):
+        for layer, matrix in zip(names, found, strict=True):
             rows += [
                 {**head, "measure": "CKA", "layer": layer, "client": j, "other": k, "value": value}
                 for j, line in zip(clients, matrix, strict=True)
@@ -96,12 +105,11 @@ def between_clients(
 @one_thread()
 def between_layers(
     results: Results, layers: str | Sequence[str] = "*", samples: int = 256, seed: int = 0, device: str = "auto",
-    progress: bool = True,
+    progress: bool | Told = True,
 ) -> pd.DataFrame:  # fmt: skip
     """CKA of every layer with every other between two clients, averaged over pairs. Rows have layer, other, value."""
     rows = []
-    for head, _, names, shapes in _all_shapes(results, layers, samples, seed, device, progress):
-        matrix = layer_by_layer(shapes).tolist()
+    for head, _, names, matrix in _compared(results, layer_by_layer, layers, samples, seed, device, progress):
         rows += [
             {**head, "measure": "CKA", "layer": layer, "other": other, "value": value}
             for layer, line in zip(names, matrix, strict=True)
@@ -117,17 +125,31 @@ def mean_by_layer(table: pd.DataFrame) -> pd.DataFrame:
     return pairs.groupby(by, sort=False, dropna=False)["value"].agg(lambda x: x.mean(skipna=False)).reset_index()
 
 
-def _all_shapes(results: Results, layers: str | Sequence[str], samples: int, seed: int, device: str, progress: bool):
-    """For every run and probed round: the first columns, the clients, the layers, and their shapes."""
-    with bar_of(len(results.runs), "CKA", show=progress) as bar:
-        bar.unit = "run"
+def _compared(
+    results: Results, how: Compare, layers: str | Sequence[str], samples: int, seed: int, device: str,
+    progress: bool | Told,
+) -> Iterator[tuple[dict[str, Any], Sequence[int], list[str], list]]:  # fmt: skip
+    """For every run and probed round: the first columns, the clients, the layers, and their comparison, as lists.
+
+    The comparisons are kept beside the run.
+    """
+    with bar_of(len(results.runs) * len(results.probe.rounds), "CKA", progress, unit="probe") as bar:
         for cell, run in results:
             sample = sample_of(run, samples, seed, device)
             refuse_statistics(sample)
             names = _names(sample, layers)
             for head, kept in kept_of(cell, run, results.probe, "model"):
-                yield head, kept.clients, names, shapes_of(sample, kept.vectors["model"], names)
-            bar.update()
+                asked = Question(run, "cka", VERSION, {
+                    "how": how.__name__, "round": kept.round, "layers": tuple(names), "samples": samples, "seed": seed,
+                    "device": device,
+                })  # fmt: skip
+                there, make = asked.answered, partial(_comparison, how, sample, kept.vectors["model"], names)
+                yield head, kept.clients, names, asked.answer(make)["CKA"].tolist()
+                bar.update(before=there)
+
+
+def _comparison(how: Compare, sample: Sample, models: Tensor, names: Sequence[str]) -> Measured:
+    return {"CKA": how(shapes_of(sample, models, names))}
 
 
 def _names(sample: Sample, layers: str | Sequence[str]) -> list[str]:

@@ -6,7 +6,7 @@ client takes part in every round, each step sees all of its samples, and the rou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import nan
@@ -19,6 +19,7 @@ from torch import Tensor
 from fednb.engines.objective import one_thread
 from fednb.engines.problem import problem_of
 from fednb.methods import Axes, sums
+from fednb.progress import bar_of
 from fednb.record import Cohort, Server, Table
 from fednb.rounds import Method, blank, cost, observed_round
 from fednb.setting import Setting
@@ -154,16 +155,21 @@ def composed(scale: str, axes: Axes, seeds: Sequence[int] | None = None, **probl
     own, without = about.pop("seeds", [0]), about.pop("without", [])
     setting, seeds = Setting(**about), own if seeds is None else seeds
     axes = {axis: {name: x for name, x in ideas.items() if name not in without} for axis, ideas in axes.items()}
-    rows = [row for seed in seeds for row in _composed(axes, setting, seed, costs=seed == seeds[0])]
+    every = list(sums(axes))
+    with bar_of(len(every) * len(seeds), "compositions", unit="method") as bar:
+        rows = [row for seed in seeds for row in _composed(every, setting, seed, seed == seeds[0], bar.update)]
     table = pd.DataFrame(rows)
     return pd.concat([table, contributions(table)], ignore_index=True)
 
 
-def _composed(axes: Axes, setting: Setting, seed: int, costs: bool) -> Iterator[dict[str, Any]]:
-    """The rows of one seed."""
+def _composed(
+    every: Sequence[tuple[dict[str, str], Any]], setting: Setting, seed: int, costs: bool, tick: Callable[[], object]
+) -> Iterator[dict[str, Any]]:
+    """The rows of one seed, from the sums and what came of adding them up: a method, or an error that says why not."""
     problem = network(setting, seed)
     w = problem.start(seed)
-    for names, made in sums(axes):
+    for names, made in every:
+        tick()
         head = {**names, "method": called(names), "seed": seed}
         if not isinstance(made, Method):
             yield from [{**head, "measure": NO_METHOD, "note": str(made).partition(": ")[2]}] * costs

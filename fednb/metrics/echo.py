@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from math import nan
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from fednb.engines.objective import one_thread
 from fednb.metrics.align import GlobalLoss
+from fednb.metrics.once import Measured, Question
 from fednb.metrics.tidy import about, finished, wanted
 from fednb.probes import GLOBAL
+from fednb.progress import bar_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
     from fednb.grid import Results
     from fednb.probes import Probe
 
+VERSION = 1  # of what is kept; see `once`
 PHASES = ("early", "late")  # the first and the second half of the rounds
 
 
@@ -50,9 +56,15 @@ def turns(u: dict[int, Tensor], lag: int = 1) -> dict[int, float]:
     return {t: cosine(u[t - lag], later) for t, later in u.items() if t - lag in u}
 
 
-def overshoots(held: dict[int, Tensor], u: dict[int, Tensor], loss: GlobalLoss) -> dict[int, float]:
+def overshoots(
+    held: dict[int, Tensor], u: dict[int, Tensor], loss: GlobalLoss, tick: Callable[[], object] = lambda: None
+) -> dict[int, float]:
     """cos(∇F(w_{t+1}), u_t) of each step: above 0 where the global loss rises when it ends, so that it went too far."""
-    return {t: cosine(loss.gradient(held[t + 1]), step) for t, step in u.items()}
+    found = {}
+    for t, step in u.items():
+        found[t] = cosine(loss.gradient(held[t + 1]), step)
+        tick()
+    return found
 
 
 def rises(run: Run) -> dict[int, float]:
@@ -72,22 +84,40 @@ def echo(results: Results, device: str = "auto") -> pd.DataFrame:
     import pandas as pd
 
     rows: list[dict[str, Any]] = []
-    for cell, run in finished(results):
-        held = models(run, results.probe)
-        u = steps(held)
-        turned, beyond = turns(u), overshoots(held, u, GlobalLoss.of(run, device))
-        seen = {
-            "persistence": turned,
-            "alternation": {t: float(value < 0) for t, value in turned.items()},
-            "overshoot": {t: float(value > 0) for t, value in beyond.items()},
-            "loss rise": rises(run),
-        }
-        for measure, values in seen.items():
-            rows += [
-                {**about(cell, run, t), "phase": phase(t, run.setting.rounds), "measure": measure, "value": value}
-                for t, value in values.items()
-            ]
+    sound, each = finished(results), len(results.probe.rounds)
+    with bar_of(len(sound.runs) * each, "echo", unit="probe") as bar:
+        for end, (cell, run) in enumerate(sound, 1):
+            asked = Question(run, "overshoot", VERSION, {"rounds": results.probe.rounds, "device": device})
+            held, there = models(run, results.probe), asked.answered
+            u = steps(held)
+            beyond = asked.answer(partial(_overshoots, run, held, u, device, bar.update))
+            for measure, values in _measures(run, turns(u), beyond).items():
+                rows += [
+                    {**about(cell, run, t), "phase": phase(t, run.setting.rounds), "measure": measure, "value": value}
+                    for t, value in values.items()
+                ]
+            bar.update(end * each - bar.n, before=there)
     return pd.DataFrame(rows)
+
+
+def _overshoots(
+    run: Run, held: dict[int, Tensor], u: dict[int, Tensor], device: str, tick: Callable[[], object]
+) -> Measured:
+    """The overshoots of one run, as they are kept."""
+    found = overshoots(held, u, GlobalLoss.of(run, device), tick)
+    return {"round": torch.tensor(list(found), dtype=torch.int64),
+            "overshoot": torch.tensor(list(found.values()), dtype=torch.float64)}  # fmt: skip
+
+
+def _measures(run: Run, turned: dict[int, float], beyond: Measured) -> dict[str, dict[int, float]]:
+    """What `echo` tells of one run, by measure and round."""
+    over = zip(beyond["round"].tolist(), beyond["overshoot"].tolist(), strict=True)
+    return {
+        "persistence": turned,
+        "alternation": {t: float(value < 0) for t, value in turned.items()},
+        "overshoot": {t: float(value > 0) for t, value in over},
+        "loss rise": rises(run),
+    }
 
 
 @one_thread()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from math import nan
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +16,16 @@ from torch import Tensor
 
 from fednb.engines.objective import one_thread
 from fednb.metrics.tidy import Cloud, probed
+from fednb.progress import Bar, Told, bar_of
 from fednb.vectors import Layout
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fednb.grid import Results
+
+
+ITERATIONS = 1000  # of t-SNE at most, as scikit-learn has it
 
 
 class TooFewPoints(ValueError):
@@ -68,7 +75,7 @@ def _upright(points: np.ndarray) -> np.ndarray:
 
 
 @one_thread()
-def tsne(x: Tensor, seed: int = 0, perplexity: float = 30.0) -> np.ndarray:
+def tsne(x: Tensor, seed: int = 0, perplexity: float = 30.0, progress: bool | Told = True) -> np.ndarray:
     """Vectors `[n, d]` by t-SNE (van der Maaten and Hinton 2008), `[n, 2]`: neighbours stay neighbours.
 
     The perplexity is at most (n − 1) / 3, so that few points work too. It starts from the principal axes and, up to
@@ -82,10 +89,48 @@ def tsne(x: Tensor, seed: int = 0, perplexity: float = 30.0) -> np.ndarray:
     points = principal(x.double() - x.double().mean(0), axes=n)  # all distances are kept, in n dimensions
     start = _upright(points[:, :2]) / max(float(points[:, 0].std()), 1e-300) * 1e-4
     how: dict[str, Any] = {"perplexity": max(1.0, min(perplexity, (n - 1) / 3)), "init": start.astype(np.float32)}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = TSNE(method="exact" if n <= 1000 else "barnes_hut", random_state=seed, **how).fit_transform(points)
+    how |= {"method": "exact" if n <= 1000 else "barnes_hut", "random_state": seed}
+    with bar_of(ITERATIONS, f"t-SNE of {n} points", progress, unit="iteration") as bar, _heard_by(bar):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = TSNE(verbose=2, **how).fit_transform(points)
+        bar.update(ITERATIONS - bar.n)  # it may end early
     return np.asarray(found, dtype=np.float64)
+
+
+class _Ear:
+    """Takes the place of the standard output: what t-SNE says moves a bar, all else goes through."""
+
+    def __init__(self, bar: Bar, out: Any) -> None:
+        self.bar, self.out, self.line = bar, out, ""
+
+    def write(self, text: str) -> int:
+        *whole, self.line = (self.line + text).split("\n")
+        for line in whole:
+            self._hear(line)
+        return len(text)
+
+    def _hear(self, line: str) -> None:
+        if not line.startswith("[t-SNE]"):
+            self.out.write(line + "\n")
+        elif count := re.match(r"\[t-SNE\] Iteration (\d+):", line):
+            self.bar.update(max(0, min(int(count[1]), ITERATIONS) - self.bar.n))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.out, name)
+
+
+@contextmanager
+def _heard_by(bar: Bar) -> Iterator[None]:
+    """scikit-learn's t-SNE has no callback: every 50 iterations it prints how far it is."""
+    before = sys.stdout
+    ear = _Ear(bar, before)
+    sys.stdout = ear  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        sys.stdout = before
+        before.write(ear.line)
 
 
 def clouds(results: Results, what: str, where: str = "*") -> list[Cloud]:
@@ -112,11 +157,14 @@ def points(groups: Iterable[Cloud], how: str = "pca", seed: int = 0) -> pd.DataF
     if how not in ("pca", "tsne"):
         raise ValueError(f"how = {how!r}: must be pca or tsne")
     rows = []
-    for group in _in_same_axes(groups):
-        x = torch.cat([cloud.vectors.double() for cloud in group])
-        found = shared({"": x})[""] if how == "pca" else tsne(x, seed)
-        each = ({**cloud.about, **row} for cloud in group for row in cloud.rows)
-        rows += [{**what, "x": a, "y": b} for what, (a, b) in zip(each, found, strict=True)]
+    together = _in_same_axes(groups)
+    with bar_of(len(together), f"{how} of vectors", unit="group") as bar:
+        for group in together:
+            x = torch.cat([cloud.vectors.double() for cloud in group])
+            found = shared({"": x})[""] if how == "pca" else tsne(x, seed)
+            each = ({**cloud.about, **row} for cloud in group for row in cloud.rows)
+            rows += [{**what, "x": a, "y": b} for what, (a, b) in zip(each, found, strict=True)]
+            bar.update()
     return pd.DataFrame(rows)
 
 

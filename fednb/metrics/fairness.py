@@ -11,6 +11,7 @@ import torch
 from fednb.engines.objective import one_thread
 from fednb.engines.problem import class_counts
 from fednb.metrics.sample import CHUNK, Sample, evaluating, sample_of
+from fednb.progress import bar_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,11 +49,13 @@ def by_client(results: Results, samples: int = 2000, device: str = "auto") -> pd
     import pandas as pd
 
     rows: list[dict[str, Any]] = []
-    for c, r in results:
-        seen = _of_run(r, samples, device)
-        head = {**c.tags, "method": c.label, "seed": r.seed, "key": r.key}
-        rows += [{**head, "measure": "client accuracy", "client": i, "value": float(a)} for i, a in enumerate(seen)]
-        rows.append({**head, "measure": "spread over clients", "client": None, "value": float(seen.std())})
+    with bar_of(len(results.runs), "accuracy by client", unit="run") as bar:
+        for c, r in results:
+            seen = _of_run(r, samples, device)
+            head = {**c.tags, "method": c.label, "seed": r.seed, "key": r.key}
+            rows += [{**head, "measure": "client accuracy", "client": i, "value": float(a)} for i, a in enumerate(seen)]
+            rows.append({**head, "measure": "spread over clients", "client": None, "value": float(seen.std())})
+            bar.update()
     return pd.DataFrame(rows)
 
 

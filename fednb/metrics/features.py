@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from fednb.engines.objective import Objective, one_thread
-from fednb.experiment import bar_of
+from fednb.metrics.once import Measured, Question
 from fednb.metrics.sample import CHUNK, Sample, evaluating, sample_of
 from fednb.metrics.tidy import Cloud, kept_of
+from fednb.progress import Told, bar_of
 from fednb.vectors import NoSuchLayer
 
 if TYPE_CHECKING:
     from fednb.grid import Results
 
+VERSION = 1  # of what is kept; see `once`
 PENULTIMATE = "@penultimate"  # what the last module, the classifier, is given
 
 
@@ -96,32 +99,33 @@ def refuse_statistics(sample: Sample) -> None:
 @one_thread()
 def clouds(
     results: Results, layer: str = PENULTIMATE, samples: int = 500, seed: int = 0, device: str = "auto",
-    progress: bool = True,
+    progress: bool | Told = True,
 ) -> list[Cloud]:  # fmt: skip
     """Mean features per class of every client model that a probe kept, on the same test samples (FedFFT Fig. 4b).
 
     One vector per client and class. layer: layer4.1.bn2 in the paper, ResNet-18's last block before its sum.
     """
     found = []
-    with bar_of(len(results.runs), f"features at {layer}", show=progress) as bar:
-        bar.unit = "run"
+    asked = {"layer": layer, "samples": samples, "seed": seed, "device": device}
+    with bar_of(len(results.runs) * len(results.probe.rounds), f"features at {layer}", progress, unit="probe") as bar:
         for cell, run in results:
             sample = sample_of(run, samples, seed, device)
             refuse_statistics(sample)
+            classes = sample.y.unique().tolist()
             for head, kept in kept_of(cell, run, results.probe, "model"):
-                vectors, rows = _by_client_and_class(sample, kept.vectors["model"], kept.clients, layer)
-                found.append(Cloud(head, rows, vectors))
-            bar.update()
+                question = Question(run, "features", VERSION, {**asked, "round": kept.round})
+                there, make = question.answered, partial(_by_client_and_class, sample, kept.vectors["model"], layer)
+                rows = [{"client": client, "class": c} for client in kept.clients for c in classes]
+                found.append(Cloud(head, rows, question.answer(make)["means"]))
+                bar.update(before=there)
     return found
 
 
-def _by_client_and_class(
-    sample: Sample, models: Tensor, clients: Sequence[int], layer: str
-) -> tuple[Tensor, list[dict[str, Any]]]:
-    there = sample.y.unique().tolist()
-    means, rows = [], []
-    for client, w in zip(clients, models, strict=True):
+def _by_client_and_class(sample: Sample, models: Tensor, layer: str) -> Measured:
+    """The mean features of every client's model for every class that the sample has, one below another."""
+    classes = sample.y.unique().tolist()
+    means = []
+    for w in models:
         x = activations(sample.objective, sample.place(w), sample.b, sample.x, [layer])[layer]
-        means.append(class_means(x, sample.y, max(there) + 1)[there].cpu())
-        rows += [{"client": client, "class": c} for c in there]
-    return torch.cat(means), rows
+        means.append(class_means(x, sample.y, max(classes) + 1)[classes].cpu())
+    return {"means": torch.cat(means)}

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from fednb.engines.objective import one_thread
-from fednb.experiment import bar_of
+from fednb.metrics.once import Measured, Question
 from fednb.metrics.sample import Loss, sample_of
 from fednb.metrics.tidy import about
+from fednb.progress import Told, bar_of
 from fednb.streams import stream
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fednb.experiment import Run
     from fednb.grid import Results
 
+VERSION = 1  # of what is kept; see `once`
 NOISE = 1e-10  # what is left of a vector after orthogonalisation, relative to it, below which nothing is left
 METHODS = ("lanczos", "power")
 
@@ -208,31 +212,42 @@ def _silent(products: int, residual: float) -> None:
 @one_thread()
 def of_runs(
     results: Results, count: int = 2, samples: int = 500, method: str = "lanczos", tolerance: float = 1e-3,
-    most: int = 200, seed: int = 0, device: str = "auto", progress: bool = True,
+    most: int = 200, seed: int = 0, device: str = "auto", progress: bool | Told = True,
 ) -> dict[str, Eigen]:  # fmt: skip
     """The sharpest directions of every run's last global model, by run key, on the same test samples (FedFFT App. D.2).
 
-    The paper takes the best checkpoint; a run keeps its last. Vectors are on the CPU.
+    The paper takes the best checkpoint; a run keeps its last. Vectors are on the CPU, as precise as the model. What was
+    found is kept beside the run.
     """
-    found = {}
-    with bar_of(len(results.runs), "Hessian", show=progress) as bar:
-        bar.unit = "run"
+    how: dict[str, Any] = dict(count=count, method=method, tolerance=tolerance, most=most, seed=seed)
+    runs = {run.key: run for run in results.runs}
+    found, made = {}, 0
+    with bar_of(most * len(runs), "Hessian", progress, unit="product") as bar:
+        for end, (key, run) in enumerate(runs.items(), 1):
+            start, asked = bar.n, Question(run, "hessian", VERSION, {**how, "samples": samples, "device": device})
 
-        def watch(products: int, residual: float) -> None:
-            bar.set_postfix_str(f"{products} products, residual {residual:.1e}")
+            def watch(products: int, residual: float, start: int = start) -> None:
+                bar.say(f"residual {residual:.1e}")
+                bar.update(start + products - bar.n)
 
-        for _, run in results:
-            if run.key not in found:
-                sample = sample_of(run, samples, seed, device)
-                w = sample.place(run.w)
-                eigen = top(product_of(sample, w), w, count, method, tolerance, most, seed, watch)
-                found[run.key] = _on_cpu(eigen)
-            bar.update()
+            made += not asked.answered
+            found[key] = _as_eigen(asked.answer(partial(_sharpest, run, samples, device, watch, **how)))
+            each = bar.n // made if made else most  # few need as many products as they may: expect what others needed
+            bar.expect(bar.n + each * (len(runs) - end))
     return found
 
 
-def _on_cpu(e: Eigen) -> Eigen:
-    return Eigen(e.values.cpu(), e.vectors.cpu(), e.residuals.cpu(), e.products, e.converged)
+def _sharpest(run: Run, samples: int, device: str, watch: Watch, seed: int, **how: Any) -> Measured:
+    """The eigenpairs of one run, as they are kept."""
+    sample = sample_of(run, samples, seed, device)
+    w = sample.place(run.w)
+    e = top(product_of(sample, w), w, seed=seed, watch=watch, **how)
+    counted = {"products": torch.tensor(e.products), "converged": torch.tensor(e.converged)}
+    return {"values": e.values, "vectors": e.vectors.to(w.dtype), "residuals": e.residuals, **counted}
+
+
+def _as_eigen(x: Measured) -> Eigen:
+    return Eigen(x["values"], x["vectors"].double(), x["residuals"], int(x["products"]), bool(x["converged"]))
 
 
 def table(results: Results, found: dict[str, Eigen]) -> pd.DataFrame:

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import nan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from fednb.engines.objective import one_thread
-from fednb.experiment import bar_of
 from fednb.metrics.hessian import Eigen
+from fednb.metrics.once import Measured, Question
 from fednb.metrics.sample import Loss, Sample, sample_of
 from fednb.metrics.tidy import about
+from fednb.progress import Told, bar_of
 from fednb.streams import stream
 from fednb.vectors import Layout
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fednb.experiment import Run
     from fednb.grid import Results
 
+VERSION = 1  # of what is kept; see `once`
 Tick = Callable[[], object]
+Look = Callable[[Sample, Tensor, Sequence[Tensor], Tick], Tensor]  # the loss around w along some directions
 
 
 def filter_normalised(d: Tensor, w: Tensor, layout: Layout) -> Tensor:
@@ -74,7 +79,7 @@ def plane(loss: Loss, w: Tensor, d: Tensor, e: Tensor, a: Tensor, b: Tensor, tic
 @one_thread()
 def lines(
     results: Results, directions: dict[str, Eigen] | None = None, radius: float = 1.0, points: int = 21,
-    samples: int = 500, seed: int = 0, device: str = "auto", progress: bool = True,
+    samples: int = 500, seed: int = 0, device: str = "auto", progress: bool | Told = True,
 ) -> pd.DataFrame:  # fmt: skip
     """The loss of every run's last global model along one direction, as a tidy table with the column a.
 
@@ -83,17 +88,17 @@ def lines(
     """
     a = steps(radius, points)
 
-    def look(sample: Sample, w: Tensor, ds: Sequence[Tensor], tick: Tick) -> list[dict[str, Any]]:
-        seen = line(sample, w, ds[0], a, tick)
-        return [{"a": x, "value": value} for x, value in zip(a.tolist(), seen.tolist(), strict=True)]
+    def look(sample: Sample, w: Tensor, ds: Sequence[Tensor], tick: Tick) -> Tensor:
+        return line(sample, w, ds[0], a, tick)
 
-    return _tidy(results, look, directions, len(a), samples, seed, device, progress)
+    places = [{"a": x} for x in a.tolist()]
+    return _tidy(results, look, places, directions, samples, seed, device, progress)
 
 
 @one_thread()
 def surfaces(
     results: Results, directions: dict[str, Eigen] | None = None, radius: float = 1.0, points: int = 21,
-    samples: int = 500, seed: int = 0, device: str = "auto", progress: bool = True,
+    samples: int = 500, seed: int = 0, device: str = "auto", progress: bool | Told = True,
 ) -> pd.DataFrame:  # fmt: skip
     """The same on a plane, with the columns a and b (FedFFT Fig. 7 and 8: along the top two eigenvectors).
 
@@ -101,15 +106,11 @@ def surfaces(
     """
     a = steps(radius, points)
 
-    def look(sample: Sample, w: Tensor, ds: Sequence[Tensor], tick: Tick) -> list[dict[str, Any]]:
-        seen = plane(sample, w, ds[0], ds[1], a, a, tick).tolist()
-        return [
-            {"a": x, "b": y, "value": value}
-            for x, row in zip(a.tolist(), seen, strict=True)
-            for y, value in zip(a.tolist(), row, strict=True)
-        ]
+    def look(sample: Sample, w: Tensor, ds: Sequence[Tensor], tick: Tick) -> Tensor:
+        return plane(sample, w, ds[0], ds[1], a, a, tick)
 
-    return _tidy(results, look, directions, len(a) ** 2, samples, seed, device, progress)
+    places = [{"a": x, "b": y} for x in a.tolist() for y in a.tolist()]
+    return _tidy(results, look, places, directions, samples, seed, device, progress)
 
 
 def rise(table: pd.DataFrame) -> pd.DataFrame:
@@ -164,21 +165,36 @@ def shapes(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _tidy(
-    results: Results, look: Callable[..., list[dict[str, Any]]], directions: dict[str, Eigen] | None, each: int,
-    samples: int, seed: int, device: str, progress: bool,
+    results: Results, look: Look, places: list[dict[str, float]], directions: dict[str, Eigen] | None, samples: int,
+    seed: int, device: str, progress: bool | Told,
 ) -> pd.DataFrame:  # fmt: skip
+    """The loss of every run at some places, as a table; what was seen is kept beside the run."""
     import pandas as pd
 
     rows = []
-    with bar_of(each * len(results.runs), "landscape", show=progress) as bar:
-        bar.unit = "point"
-        for cell, run in results:
-            sample = sample_of(run, samples, seed, device)
-            w, layout = sample.place(run.w), sample.objective.layout
-            if directions is None:
-                ds = [random_direction(w, layout, seed=2 * seed + i) for i in range(2)]
-            else:
-                ds = [v.to(w) for v in directions[run.key].vectors]
+    with bar_of(len(places) * len(results.runs), "landscape", progress, unit="point") as bar:
+        for end, (cell, run) in enumerate(results, 1):
+            given = None if directions is None else directions[run.key].vectors
+            asked = Question(run, "landscape", VERSION, {
+                "places": tuple(tuple(place.items()) for place in places), "samples": samples, "seed": seed,
+                "directions": given, "device": device,
+            })  # fmt: skip
+            there, seen = asked.answered, partial(_around, run, look, given, samples, seed, device, bar.update)
+            values = asked.answer(seen)["loss"].flatten().tolist()
             head = {**about(cell, run, len(run.rows) - 1), "measure": "loss"}
-            rows += [{**head, **row} for row in look(sample, w, ds, bar.update)]
+            rows += [{**head, **place, "value": value} for place, value in zip(places, values, strict=True)]
+            bar.update(end * len(places) - bar.n, before=there)
     return pd.DataFrame(rows)
+
+
+def _around(
+    run: Run, look: Look, directions: Tensor | None, samples: int, seed: int, device: str, tick: Tick
+) -> Measured:
+    """What one run's loss is around its model."""
+    sample = sample_of(run, samples, seed, device)
+    w, layout = sample.place(run.w), sample.objective.layout
+    if directions is None:
+        ds = [random_direction(w, layout, seed=2 * seed + i) for i in range(2)]
+    else:
+        ds = [v.to(w) for v in directions]
+    return {"loss": look(sample, w, ds, tick)}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,9 +12,11 @@ from torch import Tensor
 from fednb.engines import device_of
 from fednb.engines.objective import one_thread
 from fednb.engines.problem import dealt, own_split, problem_of
+from fednb.metrics.once import Measured, Question
 from fednb.metrics.sample import Loss, Sample, drawn
 from fednb.metrics.tidy import finished, probed
 from fednb.parts.fsa import layer_moves, weights_only
+from fednb.progress import bar_of
 from fednb.vectors import Layout, unit
 
 if TYPE_CHECKING:
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from fednb.grid import Results
     from fednb.probes import Kept
 
+VERSION = 1  # of what is kept; see `once`
 SHARPNESS, CHANCE = "layer alone", "chance"
 EQ7, EQ8, EQ9, EQ10 = "Eq. 7", "Eq. 8", "Eq. 9", "Eq. 10"
 SUM, MEAN, RELEASED = "Eq. 11, sum", "Eq. 11, mean", "Eq. 11, released"
@@ -144,20 +148,28 @@ def of_layers(
     runs = {run.key: run for run in results.runs}
     for head, kept in probed(finished(results), "model"):
         head = {**head, "training": head.pop("method")}
-        losses = client_losses(runs[head["key"]], kept.clients, some, device)
+        run = runs[head["key"]]
+        losses = cache(partial(client_losses, run, kept.clients, some, device))
         chosen = [i for i, weight in enumerate(weights_only(kept.layout)) if weight]
         for rho in radii:
-            each = [{step: x[chosen] for step, x in seen.items()} for seen in _by_client(losses, kept, rho)]
+            asked = Question(run, "sensitivity", VERSION,
+                             {"round": kept.round, "rho": rho, "samples": some, "device": device})  # fmt: skip
+            seen = asked.answer(partial(_by_client, losses, kept, rho))
+            each = [{step: seen[step][c, chosen] for step in STEPS} for c in range(len(kept.clients))]
             about = {**head, "rho": rho}
             found += [{**about, **row} for row in (*rows(each, top), *_shares(each, kept, chosen))]
     return pd.DataFrame(found)
 
 
-def _by_client(losses: list[Sample], kept: Kept, rho: float) -> Iterator[dict[str, Tensor]]:
-    """`scores` of every client that was probed; what it received is its model without its move."""
-    for loss, model, move in zip(losses, kept.vectors["model"], kept.vectors["move"], strict=True):
-        w, moved = loss.place(model), loss.place(move)
-        yield scores(loss, w, w - moved, kept.layout, rho)
+def _by_client(losses: Callable[[], list[Sample]], kept: Kept, rho: float) -> Measured:
+    """`scores` of every client that was probed, `[C, L]`; what it received is its model without its move."""
+    found = []
+    with bar_of(len(kept.clients), f"layers within {rho:g}", unit="client") as bar:
+        for loss, model, move in zip(losses(), kept.vectors["model"], kept.vectors["move"], strict=True):
+            w, moved = loss.place(model), loss.place(move)
+            found.append(scores(loss, w, w - moved, kept.layout, rho))
+            bar.update()
+    return {step: torch.stack([each[step] for each in found]) for step in STEPS}
 
 
 def _shares(each: list[dict[str, Tensor]], kept: Kept, chosen: list[int]) -> Iterator[dict[str, Any]]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fednb.engines.objective import one_thread
 from fednb.metrics import embed, features
+from fednb.metrics.once import Measured, Question
 from fednb.metrics.sample import sample_of
 from fednb.metrics.tidy import about, finished
+from fednb.progress import bar_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,8 +23,7 @@ if TYPE_CHECKING:
     from fednb.experiment import Run
     from fednb.grid import Results
 
-Seen = tuple[Tensor, Tensor, np.ndarray]
-_held: dict[tuple, Seen] = {}  # a figure and a table want the same t-SNE
+VERSION = 1  # of what is kept; see `once`
 
 
 def silhouette(x: np.ndarray | Tensor, y: Tensor) -> float:
@@ -42,9 +46,7 @@ def separation(
     import pandas as pd
 
     rows = []
-    for cell, run in finished(results):
-        x, y, plane = _of(run, samples or _by_scale(results), layer, device)
-        head = about(cell, run, len(run.rows) - 1)
+    for head, (x, y, plane) in _seen(results, samples, layer, device):
         rows.append({**head, "measure": "silhouette", "value": silhouette(x, y)})
         rows.append({**head, "measure": "silhouette in the plane", "value": silhouette(plane, y)})
     return pd.DataFrame(rows)
@@ -57,9 +59,7 @@ def class_points(
     import pandas as pd
 
     rows = []
-    for cell, run in finished(results):
-        _, y, plane = _of(run, samples or _by_scale(results), layer, device)
-        head = about(cell, run, len(run.rows) - 1)
+    for head, (_, y, plane) in _seen(results, samples, layer, device):
         rows += [{**head, "class": c, "x": a, "y": b} for c, (a, b) in zip(y.tolist(), plane, strict=True)]
     return pd.DataFrame(rows)
 
@@ -73,15 +73,25 @@ def discrepancy(results: Results, samples: int | None = None, layer: str = featu
     return embed.spreads(features.clouds(sound, layer, samples or _by_scale(results), progress=False))
 
 
+def _seen(
+    results: Results, samples: int | None, layer: str, device: str
+) -> Iterator[tuple[dict[str, Any], tuple[Tensor, Tensor, np.ndarray]]]:
+    """Features `[n, d]`, labels and t-SNE of test samples, of every run's last model; kept beside the run."""
+    sound, count = finished(results), samples or _by_scale(results)
+    with bar_of(len(sound.runs), "features in the plane", unit="run") as bar:
+        for cell, run in sound:
+            asked = Question(run, "tsne", VERSION, {"samples": count, "layer": layer, "device": device})
+            there, make = asked.answered, partial(_of, run, count, layer, device)
+            found = asked.answer(make)
+            yield about(cell, run, len(run.rows) - 1), (found["x"], found["y"], found["plane"].numpy())
+            bar.update(before=there)
+
+
 @one_thread()
-def _of(run: Run, samples: int, layer: str, device: str) -> Seen:
-    """Features `[n, d]`, labels and t-SNE of test samples, of a run's last model."""
-    key = (run.key, samples, layer)  # a run's key says all about its model
-    if key not in _held:
-        sample = sample_of(run, samples, device=device)
-        x = features.activations(sample.objective, sample.place(run.w), sample.b, sample.x, [layer])[layer]
-        _held[key] = x.cpu(), sample.y.cpu(), embed.tsne(x.cpu())
-    return _held[key]
+def _of(run: Run, samples: int, layer: str, device: str) -> Measured:
+    sample = sample_of(run, samples, device=device)
+    x = features.activations(sample.objective, sample.place(run.w), sample.b, sample.x, [layer])[layer].cpu()
+    return {"x": x, "y": sample.y, "plane": torch.from_numpy(embed.tsne(x))}
 
 
 def _by_scale(results: Results) -> int:

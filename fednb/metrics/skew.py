@@ -23,8 +23,13 @@ def distance(counts: np.ndarray) -> float:
     >>> distance(np.array([[4, 0], [0, 4]]))
     0.5
     """
+    return float(distances(counts).mean())
+
+
+def distances(counts: np.ndarray) -> np.ndarray:
+    """The same of each client, `[clients]`: the total variation between its classes and those of all together."""
     shares = counts / counts.sum(1, keepdims=True)
-    return float((np.abs(shares - counts.sum(0) / counts.sum()).sum(1) / 2).mean())
+    return np.abs(shares - counts.sum(0) / counts.sum()).sum(1) / 2
 
 
 def classes_for(counts: np.ndarray, share: float = 0.9) -> float:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fednb.filters import bins
 from fednb.metrics.tidy import probed
+from fednb.progress import bar_of
 from fednb.vectors import Layout
 
 if TYPE_CHECKING:
@@ -107,9 +108,11 @@ def by_layer(results: Results, what: str = "perturbation", bands: int = 10) -> p
     """The variance of each band in every layer, averaged over runs and rounds: layers down, bands across."""
     import pandas as pd
 
-    tables = []
-    for _, run in results:
-        for kept in run.all_probed(results.probe):
-            found = {name: x.tolist() for name, x in variance(kept.vectors[what], kept.layout, bands).items()}
-            tables.append(pd.DataFrame(found, index=range(1, bands + 1)).T)
+    tables, runs = [], [run for _, run in results]
+    with bar_of(len(runs), f"{what} by layer", unit="run") as bar:
+        for run in runs:
+            for kept in run.all_probed(results.probe):
+                found = {name: x.tolist() for name, x in variance(kept.vectors[what], kept.layout, bands).items()}
+                tables.append(pd.DataFrame(found, index=range(1, bands + 1)).T)
+            bar.update()
     return sum(tables[1:], start=tables[0]) / len(tables)

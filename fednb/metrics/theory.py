@@ -5,7 +5,7 @@ The runs are made by the library's own rounds (`fednb.rounds`), with every clien
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import sqrt
@@ -17,6 +17,7 @@ from torch import Tensor
 from fednb.engines.objective import one_thread
 from fednb.filters import HighPass, bins
 from fednb.methods import method
+from fednb.progress import bar_of
 from fednb.record import Cohort, Server, Table
 from fednb.rounds import Method, blank, observed_round
 from fednb.streams import stream
@@ -99,7 +100,9 @@ class Path:
 
 
 @one_thread()
-def path(method: Method, problem: Quadratics, w: Tensor, rounds: int, lr: float) -> Path:
+def path(
+    method: Method, problem: Quadratics, w: Tensor, rounds: int, lr: float, tick: Callable[[], object] = lambda: None
+) -> Path:
     """Rounds of a method, all clients taking STEPS steps in each."""
     layout, K = Layout(("w",), (tuple(w.shape),)), len(problem.pull)
     s = Server(w, w[:0], method.buffers("on_server", layout, w), t=0, N=K, lr=1.0)
@@ -115,6 +118,7 @@ def path(method: Method, problem: Quadratics, w: Tensor, rounds: int, lr: float)
         table.scatter(range(K), k.values(table.start))
         moved = k.values(["delta"])["delta"]
         out.apart.append(float((moved - moved.mean(0)).square().sum(-1).mean()) / (lr * STEPS) ** 2)
+        tick()
     out.squared.append(_squared(problem, s))
     return out
 
@@ -134,20 +138,22 @@ def theorem(scale: str) -> pd.DataFrame:
     """
     import pandas as pd
 
-    rows = [
-        {"clients": f"differ {clients}", "gradient": f"starts {gradient}", "seed": seed, **row}
-        for seed in SEEDS[scale]
-        for clients, gradient in product((LOW, HIGH), (HIGH, LOW))
-        for row in _case(*made(seed, clients, gradient), ROUNDS[scale])
-    ]
+    cases = list(product(SEEDS[scale], (LOW, HIGH), (HIGH, LOW)))
+    rows = []
+    with bar_of(len(cases) * len(METHODS) * (sum(ROUNDS[scale]) + FIXED), "theorem") as bar:
+        for seed, clients, gradient in cases:
+            head = {"clients": f"differ {clients}", "gradient": f"starts {gradient}", "seed": seed}
+            rows += [{**head, **row} for row in _case(*made(seed, clients, gradient), ROUNDS[scale], bar.update)]
     return pd.DataFrame(rows)
 
 
-def _case(problem: Quadratics, w: Tensor, counts: Sequence[int]) -> Iterator[dict[str, Any]]:
+def _case(
+    problem: Quadratics, w: Tensor, counts: Sequence[int], tick: Callable[[], object]
+) -> Iterator[dict[str, Any]]:
     """The rows of one problem."""
     for name in METHODS:
-        paths = {T: path(method(name), problem, w, T, lr=1 / (sqrt(T) * STEPS * L)) for T in counts}
-        fixed = path(method(name), problem, w, FIXED, lr=1 / (STEPS * L))
+        paths = {T: path(method(name), problem, w, T, 1 / (sqrt(T) * STEPS * L), tick) for T in counts}
+        fixed = path(method(name), problem, w, FIXED, 1 / (STEPS * L), tick)
         yield from ({"method": name, **row} for row in _rows(paths, fixed))
     for T in counts:
         first = 2 * problem.loss(w) / sqrt(T)

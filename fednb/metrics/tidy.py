@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
+from fednb.progress import bar_of
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -57,9 +59,12 @@ def kept_of(cell: Cell, run: Run, probe: Probe, what: str) -> Iterator[tuple[dic
 
 
 def probed(results: Results, what: str) -> Iterator[tuple[dict[str, Any], Kept]]:
-    """The same for all runs of a grid."""
-    for cell, run in results:
-        yield from kept_of(cell, run, results.probe, what)
+    """The same for all runs of a grid; a bar counts the runs that whoever asks has gone through."""
+    every = list(results)
+    with bar_of(len(every), f"{what} of clients", unit="run") as bar:
+        for cell, run in every:
+            yield from kept_of(cell, run, results.probe, what)
+            bar.update()
 
 
 def finished(results: Results) -> Results:

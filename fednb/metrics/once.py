@@ -1,0 +1,92 @@
+"""Measurements that take long, made once for every run and kept beside it: what was stopped goes on where it was."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
+
+from fednb.engines import device_of
+from fednb.store import load_tensors
+from fednb.version import __version__
+
+if TYPE_CHECKING:
+    from fednb.experiment import Run
+
+Measured = dict[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What is asked about a run, with everything that decides the answer.
+
+    what, version: the measurement; raise its version when the same question gets another answer. asked: all that
+    changes the numbers besides the run itself, which counts with its key and the bits of its last weights; a tensor
+    counts with its bits, "device" by its kind. A run that is not finished may still change: nothing is kept of it.
+    """
+
+    run: Run
+    what: str
+    version: int
+    asked: dict[str, Any]
+
+    @cached_property
+    def words(self) -> str:
+        """The question as a text."""
+        told = {name: _plain(name, value) for name, value in sorted(self.asked.items())}
+        return repr((self.what, self.version, __version__, told, self.run.key, self.run.weights_sha256))
+
+    @property
+    def file(self) -> Path:
+        """Where the answer is kept."""
+        mark = hashlib.sha256(self.words.encode()).hexdigest()[:16]
+        return self.run.entry.folder / "measured" / f"{self.what}-{mark}.safetensors"
+
+    @property
+    def answered(self) -> bool:
+        """Whether the answer is there."""
+        return self.run.status == "finished" and self.file.exists()
+
+    def answer(self, make: Callable[[], Measured]) -> Measured:
+        """Tensors on the CPU: those that were kept, or made now and kept. A file that cannot be read is made again."""
+        if self.run.status != "finished":
+            return _on_cpu(make())
+        with suppress(OSError, SafetensorError, ValueError, KeyError):
+            found, about = load_tensors(self.file)
+            if about["question"] == self.words:
+                return found
+        made = _on_cpu(make())
+        self._keep(made)
+        return made
+
+    def _keep(self, made: Measured) -> None:
+        """Whole or not at all; under a name of its own until then, since two processes may measure the same."""
+        with suppress(OSError):  # a store that cannot be written is no reason to lose what was measured
+            self.file.parent.mkdir(exist_ok=True)
+            handle, fresh = tempfile.mkstemp(prefix=".new-", dir=self.file.parent)
+            os.close(handle)
+            try:
+                save_file(made, fresh, metadata={"question": self.words})
+                os.replace(fresh, self.file)
+            finally:
+                Path(fresh).unlink(missing_ok=True)
+
+
+def _on_cpu(tensors: Measured) -> Measured:
+    return {name: x.detach().cpu().contiguous().clone() for name, x in tensors.items()}
+
+
+def _plain(name: str, value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return tuple(value.shape), hashlib.sha256(value.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
+    return device_of(value).type if name == "device" else value
