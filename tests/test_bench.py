@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fednb import filters as catalogue
-from fednb.bench import command, engines, filters, peers, scale
+from fednb.bench import command, engines, filters, kept, peers, scale
 from fednb.bench.engines import Bare, Federation, Timed, beside_first, compared, raced, radius, runner
 from fednb.bench.report import machine, table
 from fednb.bench.workload import BadWorkload, Workload, made, shape, usual
@@ -115,7 +115,7 @@ def test_bench_engines_ends_with_one_line_of_json(capsys, tmp_path):
     assert "the bare loop knows FedAvg and FedSAM" in out.err and "speed / loop" in out.out
     assert all(row["difference"] < 1e-5 for row in seen["rows"])
     assert {"cpu", "cores", "torch", "fednb", "commit", "date"} <= seen["machine"].keys()
-    assert seen["workload"]["samples"] == 7
+    assert seen["workload"]["samples"] == 7 and seen["command"].startswith("python -m fednb ")
     assert json.loads((tmp_path / "bench.json").read_text()) == seen
 
 
@@ -256,3 +256,13 @@ def test_python_m_fednb_is_the_command(monkeypatch, capsys):
         runpy.run_module("fednb", run_name="__main__")
     out = capsys.readouterr().out
     assert out.startswith("usage: fednb bench") and "scale" in out
+
+
+def test_figures_that_came_along_are_shown_with_machine_and_command(capsys):
+    """Every file has its command, and every row its engine, method and spread."""
+    assert main(["bench", "kept"]) == 0
+    out = capsys.readouterr().out
+    for name, result in kept.results().items():
+        assert f"{name}.json" in out and result["machine"]["commit"] in out
+        for row in result["rows"]:
+            assert row["engine"] in engines.NAMES and row["n"] >= 3 and row["min"] <= row["seconds_per_round"]

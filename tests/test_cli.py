@@ -1,6 +1,8 @@
 """The command line as a person uses it: lists, one run, one mistake at a time."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -92,3 +94,11 @@ def test_every_setting_field_is_an_option(capsys):
         main(["run", "--help"])
     text = capsys.readouterr().out
     assert [f.name for f in fields(Setting) if f"--{f.name.replace('_', '-')}" not in text] == []
+
+
+def test_a_reader_that_has_enough_is_no_error():
+    """`fednb ls methods | head -1`: status 141, as other tools have it, and no traceback."""
+    ask = [sys.executable, "-m", "fednb", "ls", "methods"]
+    closed = subprocess.Popen(ask, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    closed.stdout.close()
+    assert closed.wait() == 141 and closed.stderr.read() == ""

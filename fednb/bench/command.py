@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fednb.bench import engines, filters, peers, scale
-from fednb.bench.report import Rows, in_words, machine, table
+from fednb.bench import engines, filters, kept, peers, scale
+from fednb.bench.report import Rows, in_words, labelled, machine, table
 from fednb.bench.workload import Workload, usual
 from fednb.engines import device_of
 from fednb.methods import method
@@ -29,8 +30,8 @@ SIZES = {
 
 
 def add_bench(verb: argparse.ArgumentParser) -> None:
-    """The four benchmarks under the verb."""
-    kinds = verb.add_subparsers(required=True, metavar="engines | filters | peers | scale")
+    """The four benchmarks under the verb, and what was measured with them."""
+    kinds = verb.add_subparsers(required=True, metavar="engines | filters | peers | scale | kept")
     _add(kinds.add_parser("engines", help="loop, pool, stacked and a bare PyTorch loop, turn by turn"), do_engines, 5)
     _add(kinds.add_parser("filters", help="what each filter costs, as a share of a gradient"), do_filters, 5)
     _add(kinds.add_parser("peers", help="the same workload with pfl-research, where it is installed"), do_peers, 5)
@@ -39,6 +40,8 @@ def add_bench(verb: argparse.ArgumentParser) -> None:
     grown.add_argument("--quick", action=argparse.BooleanOptionalAction,
                        help="few steps and participants, so that it ends in minutes; default: on a CPU")  # fmt: skip
     grown.add_argument("--limit", type=float, help="seconds; points that come later are not run; default 300 if quick")
+
+    kinds.add_parser("kept", help="figures that came with this version").set_defaults(do=do_kept)
 
 
 def _add(verb: argparse.ArgumentParser, do: Callable, rounds: int, several: tuple[str, ...] = ()) -> None:
@@ -132,6 +135,11 @@ def do_scale(asked: argparse.Namespace) -> int:
     return finish(asked, "scale", rows, about)
 
 
+def do_kept(asked: argparse.Namespace) -> int:
+    print(kept.in_tables())
+    return 0
+
+
 def _points(asked: argparse.Namespace, quick: bool) -> list[scale.Point]:
     """The usual sweep; or, where something is named, everything with everything."""
     if not (asked.model or asked.data or asked.clients or asked.participants):
@@ -167,11 +175,6 @@ def _workload(asked: argparse.Namespace, **more: Any) -> Workload:
     return work
 
 
-def labelled(row: dict[str, Any]) -> dict[str, Any]:
-    """A row with its engine and way in one word."""
-    return row | {"label": ":".join(filter(None, (row["engine"], row["way"])))}
-
-
 def say(text: str) -> None:
     print(f"fednb: {text}", file=sys.stderr, flush=True)
 
@@ -181,7 +184,9 @@ def finish(
 ) -> int:
     """The machine, and the JSON where it is wanted."""
     print(in_words(about))
-    result = json.dumps({"bench": what, "rows": rows, "machine": about} | ({"workload": work} if work else {}))
+    command = f"python -m fednb {shlex.join(sys.argv[1:])}"
+    known = {"bench": what, "rows": rows, "machine": about, "command": command}
+    result = json.dumps(known | ({"workload": work} if work else {}))
     if asked.out:
         atomically(Path(asked.out), result + "\n")
     if asked.json:

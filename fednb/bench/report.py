@@ -52,6 +52,11 @@ def in_words(about: dict[str, Any]) -> str:
     return f"machine   {'; '.join(filter(None, where))}\nversions  {', '.join(what)}; {about['date']}"
 
 
+def labelled(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with its engine and way in one word."""
+    return row | {"label": ":".join(filter(None, (row["engine"], row["way"])))}
+
+
 def table(rows: Rows, heads: dict[str, str]) -> str:
     """Rows under headings, numbers to three digits; columns that nobody fills are left out."""
     shown = [name for name in heads if any(row.get(name) is not None for row in rows)]

@@ -1,0 +1,33 @@
+"""Figures that came with this version: the JSON that a benchmark wrote, shown again as a table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fednb.bench import engines, scale
+from fednb.bench.report import in_words, labelled, table
+
+FOLDER = Path(__file__).with_name("kept")
+HEADS = {"method": "method", **engines.HEADS}
+WORKLOAD = "{model}, shapes of {data}: {participants} of {clients} clients x {samples} samples, batch {batch}, " \
+           "{epochs} epochs, {precision}"  # fmt: skip
+
+
+def results() -> dict[str, dict[str, Any]]:
+    """What each file holds, by its name: the rows, the machine, the workload, and the command where it is known."""
+    return {file.stem: json.loads(file.read_text()) for file in sorted(FOLDER.glob("*.json"))}
+
+
+def in_tables() -> str:
+    """All of them for the terminal, and how they were made."""
+    shown = (f"{name}\n{in_table(result)}\n" for name, result in results().items())
+    return "\n".join([*shown, (FOLDER / "commands.txt").read_text().rstrip()])
+
+
+def in_table(result: dict[str, Any]) -> str:
+    """One of them."""
+    what = WORKLOAD.format(**result["workload"]) if "workload" in result else result["bench"]
+    heads = scale.HEADS if result["bench"] == "scale" else HEADS
+    return f"{what}\n{table([labelled(row) for row in result['rows']], heads)}\n{in_words(result['machine'])}"
