@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "fednb"
 
 # From the bottom up. A module may import what stands in a line below its own, or beside it where the line says so.
 FLOORS = [
-    ("streams", "vectors", "lowest", "compat", "version"),
+    ("streams", "vectors", "lowest", "compat", "version", "progress"),
     ("filters", "record"),
     ("rounds",),
     ("parts",),
@@ -30,7 +30,8 @@ FLOORS = [
     ("claims",),
     ("report",),
     ("paper",),
-    ("notebooks", "verify", "jobs", "webpage", "bench"),
+    ("notebooks", "verify", "jobs", "bench", "widgets"),
+    ("site",),
     ("cli",),
     ("__main__",),
 ]
@@ -48,11 +49,14 @@ ALLOWED = {
     *sys.stdlib_module_names,
 }
 LATER = {"matplotlib", "seaborn", "papermill"}  # plots.py, notebooks.py: loaded when asked for
+JUPYTER = {"ipywidgets", "IPython", "PIL", "matplotlib"}  # widgets: an extra, loaded when an explorer is
 OPTIONAL = {
     "models/vit.py": {"timm"},  # an extra: loaded when the model is asked for
     "data/pictures.py": {"PIL"},  # torchvision and matplotlib bring Pillow; loaded when images are decoded
     "data/corrupt.py": {"PIL"},
     "data/domains.py": {"PIL"},
+    "site/text.py": {"nbconvert", "latex2mathml"},  # an extra: loaded when the site is published
+    "site/notebook.py": {"nbconvert", "nbformat", "traitlets"},
     "bench/peers.py": {"pfl"},  # an extra: loaded when peers are timed
 }
 
@@ -109,7 +113,7 @@ def test_mathematics_knows_no_data_models_or_files():
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_third_parties_are_the_declared_ones(path):
     roots = {name.split(".")[0] for name in imported(path)} - {"__future__"}
-    extra = LATER if room(path) in ("plots", "notebooks") else set()
+    extra = {"plots": LATER, "notebooks": LATER, "widgets": JUPYTER}.get(room(path), set())
     assert roots <= ALLOWED | extra | OPTIONAL.get(path.relative_to(PACKAGE).as_posix(), set())
 
 
