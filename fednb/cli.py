@@ -8,6 +8,7 @@ import json
 import os
 import shlex
 import sys
+import time
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,10 @@ from fednb.methods import UnknownMethod, method, methods
 from fednb.models import names as model_names
 from fednb.paper import UnknownPaper, papers
 from fednb.setting import Setting
+from fednb.site.claims import claims_page
+from fednb.site.command import add_publish
 from fednb.store import UnknownRun, atomically, find, home
 from fednb.verify import in_columns, verify
-from fednb.webpage import claims_page
 
 MISUSE = (ValueError, UnknownMethod, UnknownPaper, UnknownRun, NeedsGpu, sources.DataNotFound)  # exit status 2
 
@@ -41,17 +43,22 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nfednb: interrupted; the same command goes on after the last finished round", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # whoever read it, such as `head`, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it once more
+        return 141
 
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="fednb", description=__doc__)
-    verbs = top.add_subparsers(required=True, metavar="ls | run | notebook | grid | verify | show | bench")
+    verbs = top.add_subparsers(required=True, metavar="ls | run | notebook | grid | verify | publish | show | bench")
     ls = verbs.add_parser("ls", help="what there is")
     ls.add_argument("what", choices=sorted(LISTS))
     ls.set_defaults(do=do_ls)
     _add_run(verbs.add_parser("run", help="run one method in one setting, or resume it, or show it if it is finished"))
-    book = verbs.add_parser("notebook", help="execute a notebook headless")
-    book.add_argument("name", help="such as fedfft/01; `fednb ls notebooks` lists all")
+    book = verbs.add_parser("notebook", help="execute a notebook headless, or all of them")
+    book.add_argument("name", nargs="?", help="such as fedfft/01; `fednb ls notebooks` lists all")
+    book.add_argument("--all", action="store_true", help="all that were not executed as they are now")
+    book.add_argument("--jobs", type=int, default=1, help="with --all: notebooks at a time")
     book.add_argument("--scale", default="smoke", help=" | ".join(SCALES))
     book.add_argument("-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
     book.add_argument("--plain", action="store_true", help="as one Python program, where there is no Jupyter")
@@ -73,6 +80,7 @@ def parser() -> argparse.ArgumentParser:
     claims.add_argument("--csv", help="write the whole table, with rules and notebooks, to this file")
     claims.add_argument("--html", help="write it as a web page to this file")
     claims.set_defaults(do=do_verify)
+    add_publish(verbs.add_parser("publish", help="the executed notebooks, claims and methods as a static site"))
     show = verbs.add_parser("show", help="a run from the store")
     show.add_argument("key", help="its key, or the beginning of it")
     show.set_defaults(do=do_show)
@@ -160,6 +168,10 @@ def do_notebook(asked: argparse.Namespace) -> int:
     given = {name: plain(value) for name, value in asked.parameters}
     if asked.scale not in SCALES:
         raise ValueError(f"scale = {asked.scale!r}: must be one of {', '.join(SCALES)}")
+    if bool(asked.name) == asked.all:
+        raise ValueError("notebook: name one, such as `fednb notebook fedfft/01`, or say --all")
+    if asked.all:
+        return _do_all_notebooks(asked)
     name = notebooks.find(asked.name)
     try:
         execute = notebooks.execute_plainly if asked.plain else notebooks.execute
@@ -175,6 +187,24 @@ def do_notebook(asked: argparse.Namespace) -> int:
     if asked.keep:
         print(f"kept in   {notebooks.keep_results(name, asked.scale, folder, _as_typed(asked, name))}")
     return 0
+
+
+def _do_all_notebooks(asked: argparse.Namespace) -> int:
+    """Those that are not up to date; a line for each as it ends, with an estimate of the rest."""
+    if asked.parameters or asked.plain or asked.keep:
+        raise ValueError("notebook --all: each as it is; -p, --plain and --keep belong to one notebook")
+    if asked.jobs < 1:
+        raise ValueError(f"jobs = {asked.jobs}: must be at least 1")
+    todo = [name for name in notebooks.names() if not notebooks.is_current(name, asked.scale)]
+    print(f"{len(notebooks.names()) - len(todo)} notebooks are up to date, {len(todo)} to execute", flush=True)
+    failed, started = [], time.monotonic()
+    for done, (name, error) in enumerate(notebooks.execute_all(todo, asked.scale, asked.jobs), 1):
+        left = (time.monotonic() - started) / done * (len(todo) - done) / 60
+        print(f"[{done}/{len(todo)}] {name}{', FAILED' * bool(error)}; about {left:.0f} min left", flush=True)
+        failed += [f"{name}: {error}"] * bool(error)
+    for text in failed:
+        print(f"fednb: {text}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 def _as_typed(asked: argparse.Namespace, name: str) -> str:

@@ -1,20 +1,28 @@
-"""Notebooks by name, and their headless execution with papermill."""
+"""Notebooks by name, and their headless execution with papermill, one or all of them."""
 
 from __future__ import annotations
 
 import ast
 import difflib
+import hashlib
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fednb.paper import shelf
 from fednb.report import page_folder
+from fednb.store import atomically
+from fednb.version import __version__, commit
 
 
 class UnknownNotebook(ValueError):
@@ -89,6 +97,7 @@ def execute(name: str, given: dict[str, Any]) -> Path:
             f"{name} stopped in cell {error.exec_count}: {error.ename}: {error.evalue}\n"
             f"the notebook up to there: {folder / 'executed.ipynb'}"
         ) from None
+    _sign(folder / "executed.ipynb", name)
     return folder
 
 
@@ -133,6 +142,75 @@ def keep_results(name: str, scale: str, folder: Path, command: str) -> Path:
         for file in folder.glob(kind):
             shutil.copy(file, target)
     return target
+
+
+def _sign(executed: Path, name: str) -> None:
+    """Write into an executed copy what it was made from."""
+    book = json.loads(executed.read_text(encoding="utf-8"))
+    book["metadata"]["fednb"] = {"version": __version__, "commit": commit(), "made_from": made_from(name)}
+    atomically(executed, json.dumps(book, indent=1, ensure_ascii=False) + "\n")
+
+
+def made_from(name: str) -> str:
+    """What decides the outputs of a notebook, as a short text: its file, the library, the papers, torch."""
+    own = hashlib.sha256(path(name).read_bytes()).hexdigest()[:16]
+    return f"{own} {_library()}"
+
+
+@cache
+def _library() -> str:
+    """The library's files but the site's, which only reads, and the papers' but what was kept; with torch's version."""
+    here = Path(__file__).resolve().parent
+    code = [f for f in here.rglob("*.py") if f.relative_to(here).parts[0] not in ("site", "_notebooks")]
+    told = [f for f in shelf("papers").rglob("*") if f.suffix in (".toml", ".csv") and "results" not in f.parts]
+    whole = hashlib.sha256(torch.__version__.encode())
+    for file in sorted(code) + sorted(told):
+        whole.update(file.name.encode() + file.read_bytes())
+    return whole.hexdigest()[:16]
+
+
+def is_current(name: str, scale: str) -> bool:
+    """Whether the executed copy at a scale is what executing the notebook now, as it is, would give."""
+    executed = page_folder(name, scale) / "executed.ipynb"
+    if not executed.exists():
+        return False
+    about = json.loads(executed.read_text(encoding="utf-8"))["metadata"]
+    asked = about.get("papermill", {}).get("parameters")
+    return asked == {"scale": scale} and about.get("fednb", {}).get("made_from") == made_from(name)
+
+
+def execute_all(which: list[str], scale: str, jobs: int = 1) -> Iterator[tuple[str, str]]:
+    """Execute notebooks, `jobs` at a time, each in a process of its own; yields each with its error, or nothing.
+
+    One that fails does not stop the others. An interrupt ends those at work; their finished rounds are in the store.
+    """
+    at_work: set[subprocess.Popen] = set()
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        waiting = {pool.submit(_execute_apart, name, scale, at_work): name for name in which}
+        for future in as_completed(waiting):
+            yield waiting[future], future.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in list(at_work):
+            process.terminate()
+
+
+def _execute_apart(name: str, scale: str, at_work: set[subprocess.Popen]) -> str:
+    """Execute one notebook in a process of its own; returns the last lines of what went wrong, if anything did."""
+    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with subprocess.Popen(_command(name, scale), text=True, errors="replace", **quiet) as process:  # type: ignore[call-overload]
+        at_work.add(process)
+        said = process.communicate()[1]
+        at_work.discard(process)
+    if process.returncode == 0:
+        return ""
+    _, known, reason = said.rpartition("fednb: ")  # what stands before it is papermill's bar
+    return (reason if known else said[-2000:]).strip() or f"ended with exit status {process.returncode}"
+
+
+def _command(name: str, scale: str) -> list[str]:
+    return [sys.executable, "-m", "fednb", "notebook", name, "--scale", scale]
 
 
 def _terminal() -> dict[str, str]:

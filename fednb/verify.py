@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +12,18 @@ from fednb.data.dataset import DataNotFound
 from fednb.evidence import EVIDENCE
 from fednb.grid import SCALES, NeedsGpu
 from fednb.paper import Paper
+from fednb.progress import bar_of
+from fednb.report import page_folder
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SHOWN = {"paper_id": ("paper", 14), "claim": ("claim", 24), "paper": ("printed", 34), "ours": ("ours", 36),
          "n": ("n", 2), "verdict": ("verdict", 13), "kept": ("best kept", 16)}  # fmt: skip  # heads and widths
+
+
+class NotThere(RuntimeError):
+    """Tables that no notebook has measured yet, where nothing was to be run."""
 
 
 def verify(
@@ -34,20 +40,31 @@ def verify(
     several = [papers] if isinstance(papers, Paper) else list(papers)
     todo = [(paper, name) for paper in several for name in paper.about["sections"] if paper.claims(name)]
     tables = []
-    for at, (paper, name) in enumerate(todo, 1):
-        print(f"[{at}/{len(todo)}] {paper.id} {name}", file=sys.stderr, flush=True)
-        judged = _section(paper, name, scale, seeds, device)
-        tables.append(judged.assign(paper_id=paper.id, scale=scale).join(best(paper, name)))
+    with bar_of(len(todo), f"claims at {scale} scale", unit="section") as bar:
+        for paper, name in todo:
+            bar.say(f"{paper.id} {name}")
+            tables.append(judged(paper, name, scale, seeds, device))
+            bar.update()
     return pd.concat(tables)
 
 
-def _section(paper: Paper, name: str, scale: str, seeds: list[int] | None, device: str) -> pd.DataFrame:
+def judged(paper: Paper, name: str, scale: str, seeds: list[int] | None = None, device: str = "auto") -> pd.DataFrame:
+    """The claims of one section, as in `verify`: missing runs are made."""
+    return _judged(paper, name, scale, lambda: _measured(paper, name, scale, seeds, device))
+
+
+def recalled(paper: Paper, name: str, scale: str) -> pd.DataFrame:
+    """The same from what its notebook measured when it was executed: nothing is run, and nothing measured again."""
+    return _judged(paper, name, scale, lambda: _remembered(paper, name, scale))
+
+
+def _judged(paper: Paper, name: str, scale: str, measured: Callable[[], list[pd.DataFrame]]) -> pd.DataFrame:
     claims, notebook = paper.claims(name), paper.about["sections"][name]["notebook"]
     try:
-        judged = verdict(_measured(paper, name, scale, seeds, device), claims, scale)
-    except (NeedsGpu, DataNotFound) as error:
-        judged = _kept(paper, name, scale, claims, str(error))
-    return judged.assign(section=name, notebook=notebook)
+        found = verdict(measured(), claims, scale)
+    except (NeedsGpu, DataNotFound, NotThere) as error:
+        found = _kept(paper, name, scale, claims, str(error))
+    return found.assign(section=name, notebook=notebook, paper_id=paper.id, scale=scale).join(best(paper, name))
 
 
 def _measured(paper: Paper, name: str, scale: str, seeds: list[int] | None, device: str) -> list[pd.DataFrame]:
@@ -60,18 +77,34 @@ def _measured(paper: Paper, name: str, scale: str, seeds: list[int] | None, devi
     return [EVIDENCE[what](results, **how).assign(grid=name) for what, how in evidence.items()]
 
 
+def _remembered(paper: Paper, name: str, scale: str) -> list[pd.DataFrame]:
+    """The same tables as `page.measure` left them."""
+    import pandas as pd
+
+    notebook = paper.about["sections"][name]["notebook"]
+    files = [page_folder(notebook, scale) / f"{name}_{what}.csv" for what in paper.evidence(name)]
+    if not all(file.exists() for file in files):
+        raise NotThere(f"not measured here yet: `fednb notebook {notebook} --scale {scale}`")
+    return [pd.read_csv(file, index_col=0, keep_default_na=False, na_values=[""]) for file in files]
+
+
 def _kept(paper: Paper, name: str, scale: str, claims: list[Claim], reason: str) -> pd.DataFrame:
     """The verdicts that were kept from a run elsewhere; or the reason why there are none."""
     import pandas as pd
 
-    folder = paper.page(name, scale=scale).kept_folder
-    file = folder and folder / "verdict.csv"
+    file = _kept_verdicts(paper, name, scale)
     ids = [claim.id for claim in claims]
-    if file and file.exists():
+    if file.exists():
         return pd.read_csv(file, index_col="claim").reindex(ids)
     empty: dict[str, Any] = {"says": [c.says for c in claims], "rule": [c.rule for c in claims], "paper": "",
                              "ours": reason, "n": 0, "verdict": "not run"}  # fmt: skip
     return pd.DataFrame(empty, index=pd.Index(ids, name="claim"))
+
+
+def _kept_verdicts(paper: Paper, name: str, scale: str) -> Path:
+    """Where `--keep` puts the verdicts of a section's notebook."""
+    notebook = paper.about["sections"][name]["notebook"].partition("/")[2]
+    return paper.folder / "results" / f"{notebook}_{scale}" / "verdict.csv"
 
 
 def best(paper: Paper, name: str) -> pd.DataFrame:
@@ -81,10 +114,10 @@ def best(paper: Paper, name: str) -> pd.DataFrame:
     ids = pd.Index([claim.id for claim in paper.claims(name)], name="claim")
     found = pd.DataFrame("", index=ids, columns=["best_verdict", "best_scale", "best_n", "best_ours"])
     for scale in SCALES[1:]:
-        folder = paper.page(name, scale=scale).kept_folder
-        if folder is None or not (folder / "verdict.csv").exists():
+        file = _kept_verdicts(paper, name, scale)
+        if not file.exists():
             continue
-        kept = pd.read_csv(folder / "verdict.csv", index_col="claim")
+        kept = pd.read_csv(file, index_col="claim")
         ran = kept[~kept["verdict"].str.startswith("not run") & kept.index.isin(ids)]
         row = ran[["verdict", "n", "ours"]].astype(str).add_prefix("best_").assign(best_scale=scale)
         found.loc[row.index, row.columns] = row

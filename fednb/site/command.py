@@ -1,0 +1,26 @@
+"""The verb `fednb publish`: what can be asked, and what is printed."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from fednb.grid import SCALES
+
+
+def add_publish(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--out", type=Path, default=Path("build/site"), help="the site's folder; default build/site")
+    verb.add_argument(
+        "--scale", default="", help=f"{' | '.join(SCALES)}; default: of each notebook the largest executed"
+    )
+    verb.set_defaults(do=do_publish)
+
+
+def do_publish(asked: argparse.Namespace) -> int:
+    if asked.scale and asked.scale not in SCALES:
+        raise ValueError(f"scale = {asked.scale!r}: must be one of {', '.join(SCALES)}")
+    from fednb.site.publish import publish, say
+
+    first = publish(asked.out, asked.scale, say)
+    print(f"the site  {first.resolve()}")
+    return 0

@@ -1,0 +1,249 @@
+"""The whole site: every link leads somewhere, nothing comes from elsewhere, nothing is run or left half made."""
+
+import json
+import posixpath
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import pandas as pd
+import pytest
+from made_site import make, put, table
+
+from fednb import notebooks
+from fednb.bench import kept
+from fednb.cli import main
+from fednb.methods import CATALOGUE
+from fednb.paper import papers
+from fednb.site import publish as module
+from fednb.site.methods import anchor, uses
+from fednb.site.pages import href
+from fednb.site.publish import NotASite, NothingExecuted, publish
+from fednb.store import home
+from fednb.verify import EVIDENCE, judged, recalled
+
+
+class Seen(HTMLParser):
+    """What a page has: names, links, things that it loads, and pictures without words."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.names, self.links, self.loads, self.mute, self.opened = [], [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        about = dict(attributes)
+        self.names += [about["id"]] if "id" in about else []
+        self.links += [about["href"]] if tag == "a" else []
+        self.loads += [about[a] for a in ("src", "href", "poster", "srcset") if a in about and tag != "a"]
+        self.mute += [about["src"]] if tag == "img" and not about.get("alt", "").strip() else []
+        self.opened.append(tag)
+
+
+def stop(*args, **how):
+    raise AssertionError("publishing runs nothing")
+
+
+@pytest.fixture
+def shelf(tmp_path, monkeypatch):
+    return make(tmp_path, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A site made once for all tests that only look at it; executing and running are forbidden meanwhile."""
+    root = tmp_path_factory.mktemp("shelf")
+    with pytest.MonkeyPatch.context() as patch:
+        make(root, patch)
+        put(
+            root / "store" / "bench" / "engines.json",
+            {"rows": [{"engine": "loop", "s": 0.123456, "nothing": None}], "machine": {"cores": 2}},
+        )
+        for thing in ("fednb.notebooks.execute", "fednb.notebooks.execute_all", "fednb.grid.Grid.run"):
+            patch.setattr(thing, stop)
+        publish(root / "out" / "site")
+    return root / "out" / "site"
+
+
+def pages(site):
+    return {path.relative_to(site).as_posix(): Seen(path.read_text()) for path in site.rglob("*.html")}
+
+
+def test_all_pages_are_there(site):
+    assert set(pages(site)) == {
+        "index.html", "notebooks.html", "papers.html", "methods.html", "gallery.html", "benchmarks.html",
+        "papers/made.html", "notebooks/00_hello.html", "notebooks/made/01_one.html", "notebooks/made/02_two.html",
+    }  # fmt: skip
+
+
+def test_every_link_and_anchor_leads_somewhere(site):
+    seen = pages(site)
+    for here, page in seen.items():
+        for link in (x for x in page.links if not x.startswith("http")):
+            there, _, name = unquote(link).partition("#")
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(here), there)) if there else here
+            assert target in seen, f"{here}: {link}"
+            assert not name or name in seen[target].names, f"{here}: {link}"
+
+
+def test_nothing_comes_from_elsewhere_and_all_that_is_loaded_is_there(site):
+    for here, page in pages(site).items():
+        assert page.loads, here
+        for thing in page.loads:
+            assert not re.match(r"[a-z]+:|//", thing), f"{here}: {thing}"
+            assert (site / posixpath.dirname(here) / unquote(thing)).is_file(), f"{here}: {thing}"
+    for file in ("style.css", "site.js"):
+        assert not re.search(r"https?:|@import|url\(", (site / file).read_text())
+
+
+def test_names_are_used_once_and_pictures_have_words(site):
+    for here, page in pages(site).items():
+        assert sorted(page.names) == sorted(set(page.names)), here
+        assert page.mute == [] and page.opened.count("h1") == 1 and page.opened.count("main") == 1, here
+
+
+def test_the_front_page_has_every_claim_with_its_verdict_and_its_place(site):
+    text = (site / "index.html").read_text()
+    small, large = re.findall(r'<tr class="claim">.*?</tr>', text, re.DOTALL)
+    assert "a &lt;b&gt;number&lt;/b&gt; is small" in small and "all A: 5" in small and ">ran</span>" in small
+    assert 'href="notebooks/made/01_one.html#claim-small"' in small
+    assert ">not run</span>" in large and "fednb notebook made/02_two --scale smoke" in large
+    assert '<span class="badge holds">holds</span>' in large and "laptop scale, n = 3: seen: 4" in large
+    (counts,) = re.findall(r'<table class="counts">.*?</table>', text, re.DOTALL)
+    assert re.findall(r'data-name="([^"]+)">(\d+)<', counts) == [
+        ("claims", "2"), ("hold", "1"), ("do not hold", "0"), ("not decided", "0"), ("only ran", "1"), ("not run", "0")
+    ]  # fmt: skip
+
+
+def test_the_search_knows_claims_methods_notebooks_headings_and_readings(site):
+    text = (site / "search-index.js").read_text()
+    found = json.loads(text.removeprefix("window.fednbIndex = ").removesuffix(";\n"))
+    kinds = {kind: [title for k, title, _, _ in found if k == kind] for kind in {row[0] for row in found}}
+    assert kinds["claim"] == ["a <b>number</b> is small", "another is not large"]
+    assert set(kinds["method"]) == set(CATALOGUE) and kinds["reading"] == ["made: sign"]
+    assert len(kinds["notebook"]) == len(kinds["heading"]) == 3 and kinds["paper"] == ["Made & printed"]
+    seen = pages(site)
+    for _, title, url, _ in found:
+        page, _, name = url.partition("#")
+        assert page in seen and (not name or name in seen[page].names), title
+
+
+def test_every_method_has_a_card_its_costs_and_its_uses(site):
+    text = (site / "methods.html").read_text()
+    assert text.count('<section class="card"') == len(CATALOGUE) == text.count("each client, once  start")
+    card = text.split(f'id="{anchor("FedFFT")}"')[1].split("</section>")[0]
+    assert "FilterPerturbation" in card and 'href="notebooks/made/02_two.html"' in card
+    row = re.search(rf'<tr><td><a href="#{anchor("SCAFFOLD")}">.*?</tr>', text)[0]
+    assert re.findall(r"<td>([\d.]+)</td>", row) == ["1", "0", "2", "2", "2", "1"]
+
+
+def test_the_paper_page_has_sections_and_the_reading_log(site):
+    text = (site / "papers" / "made.html").read_text()
+    assert 'href="../notebooks/made/02_two.html"' in text and '<h3 id="sign">' in text
+    assert '<a href="../notebooks/made/01_one.html">notebooks/made/01_one.ipynb</a>' in text
+
+
+def test_the_gallery_shows_both_scales_and_leads_to_their_places(site):
+    figures = re.findall(r"<figure>.*?</figure>", (site / "gallery.html").read_text(), re.DOTALL)
+    assert len(figures) == 2 and "smoke scale, n = 1" in figures[0] and "laptop scale, n = 3" in figures[1]
+
+
+def test_benchmarks_of_this_machine_and_those_that_came_along(site):
+    """Every row of every file; columns that nobody filled in are left out."""
+    text = (site / "benchmarks.html").read_text()
+    assert "<td>0.1235</td>" in text and "cores 2" in text and ">nothing</th>" not in text
+    assert text.count("<tbody><tr>") == 1 + len(kept.results())
+    assert all(f"<h2>{name}</h2>" in text for name in ("engines", *kept.results()))
+
+
+def test_every_page_says_what_it_was_made_from(site):
+    for path in site.rglob("*.html"):
+        assert "fednb 0." in path.read_text().split("<footer>")[1]
+
+
+def test_where_nothing_was_executed_the_way_out_is_told(shelf, capsys):
+    (home() / "notebooks" / "made" / "01_one" / "smoke" / "executed.ipynb").unlink()
+    assert main(["publish", "--out", str(shelf / "site")]) == 2
+    assert "`make site`" in capsys.readouterr().err and not (shelf / "site").exists()
+    with pytest.raises(NothingExecuted, match="at scale paper"):
+        publish(shelf / "site", "paper")
+    assert main(["publish", "--scale", "big"]) == 2
+
+
+def test_a_folder_that_is_no_site_is_not_replaced(shelf):
+    put(shelf / "mine" / "thesis.txt", "years of work")
+    with pytest.raises(NotASite, match="not a site of fednb"):
+        publish(shelf / "mine")
+    assert (shelf / "mine" / "thesis.txt").read_text() == "years of work"
+
+
+def test_an_interrupt_leaves_the_old_site_whole_and_nothing_beside_it(shelf, monkeypatch):
+    out = shelf / "out" / "site"
+    monkeypatch.setattr(module, "_pages", lambda *a: [])
+    publish(out)
+    put(out / "old.html", "old")
+    write = module._write
+
+    def interrupted(pages, folder, say):
+        write(pages, folder, say)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "_write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        publish(out)
+    assert (out / "old.html").read_text() == "old" and [p.name for p in out.parent.iterdir()] == ["site"]
+    monkeypatch.setattr(module, "_write", write)
+    publish(out)
+    assert not (out / "old.html").exists() and [p.name for p in out.parent.iterdir()] == ["site"]
+
+
+def test_claims_are_recalled_as_verify_judges_them(shelf, monkeypatch):
+    """From the table that the notebook left; where it left none, "not run" with the command."""
+    monkeypatch.setitem(EVIDENCE, "made", lambda scale: table(5.0))
+    paper = papers("made")
+    pd.testing.assert_frame_equal(recalled(paper, "fig1", "smoke"), judged(paper, "fig1", "smoke"))
+    gone = recalled(paper, "fig2", "smoke").loc["large"]
+    assert gone["verdict"] == "not run" and gone["best_verdict"] == "holds"
+
+
+def test_uses_are_counted_by_method_whatever_its_parameters(shelf):
+    found = uses([papers("made")])
+    assert set(found) == {"FedSAM", "FedFFT"} and found["FedFFT"] == [("made", "Figure 2: another", "made/02_two")]
+
+
+def test_addresses_are_relative():
+    assert href("index.html#a", "notebooks/made/01.html") == "../../index.html#a"
+    assert href("notebooks/made/02.html", "notebooks/made/01.html") == "02.html"
+    assert href("papers/made.html", "index.html") == "papers/made.html"
+
+
+@pytest.mark.parametrize("argv, says", [
+    (["notebook"], "name one"),
+    (["notebook", "00_hello", "--all"], "name one"),
+    (["notebook", "--all", "-p", "seeds", "[1]"], "belong to one notebook"),
+    (["notebook", "--all", "--jobs", "0"], "jobs = 0"),
+])  # fmt: skip
+def test_mistakes_with_all_notebooks(shelf, argv, says, capsys):
+    assert main(argv) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_all_notebooks_are_executed_but_those_that_are_current(shelf, monkeypatch, capsys):
+    monkeypatch.setattr(notebooks, "is_current", lambda name, scale: name == "00_hello")
+    monkeypatch.setattr(
+        notebooks, "execute_all", lambda which, scale, jobs: ((n, "it broke" * (n[-3:] == "two")) for n in which)
+    )
+    assert main(["notebook", "--all", "--jobs", "2"]) == 1
+    told = capsys.readouterr()
+    assert "1 notebooks are up to date, 2 to execute" in told.out
+    assert "[1/2] made/01_one;" in told.out and "[2/2] made/02_two, FAILED" in told.out
+    assert "made/02_two: it broke" in told.err and "01_one" not in told.err
+    monkeypatch.setattr(notebooks, "is_current", lambda name, scale: True)
+    assert main(["notebook", "--all"]) == 0
+
+
+def test_what_the_pages_need_travels_with_the_package():
+    """The wheel takes the package's folder as it is."""
+    static = Path(module.__file__).parent / "static"
+    assert {file.name for file in static.iterdir()} == set(module.STATIC)
