@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c $(PIN
 export FEDNB_STORE ?= $(CURDIR)/.fednb
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test unit notebooks lab lint clean
+.PHONY: demo test unit notebooks test-browser site lab lint clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.notebooks
@@ -22,6 +22,16 @@ unit: $(VENV)/.test
 notebooks: $(VENV)/.test
 	store=$$(mktemp -d) && trap 'rm -rf "$$store"' EXIT && \
 	FEDNB_STORE=$$store $(BIN)/python -m pytest --nbmake --nbmake-timeout=600 --durations=0 -n 2 notebooks
+
+# The explorers in a real browser: an installed Chrome or Chromium, or Debian's, which it installs where it may.
+test-browser: $(VENV)/.browser
+	$(BIN)/python tests/browser/chromium.py
+	$(BIN)/python -m pytest -p no:nbmake -m browser --durations=5 tests/browser
+
+# Every notebook at smoke scale, then the pages; those that fail are told at the end and shown with their error.
+site: $(VENV)/.notebooks
+	failed=0; $(BIN)/fednb notebook --all --jobs 2 || failed=$$?; [ $$failed -le 1 ] || exit $$failed; \
+	$(BIN)/fednb publish --out build/site && exit $$failed
 
 lab: $(VENV)/.notebooks
 	$(BIN)/jupyter lab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir=notebooks $(if $(filter 0,$(shell id -u)),--allow-root) \
@@ -45,8 +55,9 @@ $(BIN)/python:
 # One stamp per set of extras; a changed pin or dependency installs again.
 $(VENV)/.notebooks: EXTRAS = notebooks
 $(VENV)/.test: EXTRAS = notebooks,test
+$(VENV)/.browser: EXTRAS = notebooks,test,browser
 $(VENV)/.dev: EXTRAS = notebooks,test,dev
-$(VENV)/.notebooks $(VENV)/.test $(VENV)/.dev: pyproject.toml $(PINS) | $(BIN)/python
+$(VENV)/.notebooks $(VENV)/.test $(VENV)/.browser $(VENV)/.dev: pyproject.toml $(PINS) | $(BIN)/python
 	@echo "installing into $(VENV), a few minutes the first time ..."
 	$(PIP) -e '.[$(EXTRAS)]'
 	@touch $@
