@@ -8,7 +8,6 @@ import json
 import os
 import shlex
 import sys
-import time
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from fednb.jobs import jobs_of, run_all
 from fednb.methods import UnknownMethod, method, methods
 from fednb.models import names as model_names
 from fednb.paper import UnknownPaper, papers
+from fednb.progress import bar_of
 from fednb.setting import Setting
 from fednb.site.claims import claims_page
 from fednb.site.command import add_publish
@@ -190,18 +190,19 @@ def do_notebook(asked: argparse.Namespace) -> int:
 
 
 def _do_all_notebooks(asked: argparse.Namespace) -> int:
-    """Those that are not up to date; a line for each as it ends, with an estimate of the rest."""
+    """Those that are not up to date."""
     if asked.parameters or asked.plain or asked.keep:
         raise ValueError("notebook --all: each as it is; -p, --plain and --keep belong to one notebook")
     if asked.jobs < 1:
         raise ValueError(f"jobs = {asked.jobs}: must be at least 1")
     todo = [name for name in notebooks.names() if not notebooks.is_current(name, asked.scale)]
     print(f"{len(notebooks.names()) - len(todo)} notebooks are up to date, {len(todo)} to execute", flush=True)
-    failed, started = [], time.monotonic()
-    for done, (name, error) in enumerate(notebooks.execute_all(todo, asked.scale, asked.jobs), 1):
-        left = (time.monotonic() - started) / done * (len(todo) - done) / 60
-        print(f"[{done}/{len(todo)}] {name}{', FAILED' * bool(error)}; about {left:.0f} min left", flush=True)
-        failed += [f"{name}: {error}"] * bool(error)
+    failed: list[str] = []
+    with bar_of(len(todo), f"notebooks at {asked.scale} scale", unit="notebook") as bar:
+        for name, error in notebooks.execute_all(todo, asked.scale, asked.jobs):
+            failed += [f"{name}: {error}"] * bool(error)
+            bar.say(f"{name}{f'; {len(failed)} failed' * bool(failed)}")
+            bar.update()
     for text in failed:
         print(f"fednb: {text}", file=sys.stderr)
     return 1 if failed else 0

@@ -19,8 +19,11 @@ def add_publish(verb: argparse.ArgumentParser) -> None:
 def do_publish(asked: argparse.Namespace) -> int:
     if asked.scale and asked.scale not in SCALES:
         raise ValueError(f"scale = {asked.scale!r}: must be one of {', '.join(SCALES)}")
-    from fednb.site.publish import publish, say
+    from fednb.site.publish import publish
 
-    first = publish(asked.out, asked.scale, say)
+    first = publish(asked.out, asked.scale)
+    files = [file for file in first.parent.rglob("*") if file.is_file()]
+    pages = sum(file.suffix == ".html" for file in files)
+    print(f"{pages} pages, {sum(file.stat().st_size for file in files) / 1e6:.1f} MB")
     print(f"the site  {first.resolve()}")
     return 0

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 from fednb import notebooks
 from fednb.grid import SCALES
 from fednb.paper import Paper, papers, shelf
+from fednb.progress import Bar, bar_of
 from fednb.site.book import Book, short
 from fednb.site.claims import Row
 from fednb.site.front import benchmarks_page, front_page, gallery_page, notebooks_page, paper_page, papers_page
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STATIC = ("style.css", "site.js")
-Say = Callable[[str], None]
 
 
 class NothingExecuted(ValueError):
@@ -41,7 +40,7 @@ class NotASite(ValueError):
     """A folder that the site would replace holds something else."""
 
 
-def publish(out: Path, scale: str = "", say: Say = lambda text: None) -> Path:
+def publish(out: Path, scale: str = "") -> Path:
     """Write the site into a folder, replacing an older one as a whole; returns its first page.
 
     scale: of the executed copies that are shown; without it, of each notebook the largest.
@@ -54,24 +53,25 @@ def publish(out: Path, scale: str = "", say: Say = lambda text: None) -> Path:
         raise NothingExecuted(
             f"no notebook was executed{at} into {home()}; `make site` does it, or `fednb notebook --all`"
         )
-    pages = list(_pages(books, scale, say))
+    with bar_of(len(books), "site", unit="notebook") as bar:
+        pages = list(_pages(books, scale, bar))
     with _instead_of(out) as fresh:
-        _write(pages, fresh, say)
+        _write(pages, fresh)
     return out / "index.html"
 
 
-def _pages(books: list[Book], scale: str, say: Say) -> Iterator[Page]:
+def _pages(books: list[Book], scale: str, bar: Bar) -> Iterator[Page]:
     known = [papers(id) for id in papers().index] + _study()
-    found = claims(known, {book.name: book for book in books}, scale, say)
+    found = claims(known, {book.name: book for book in books}, scale)
     rows = found.reset_index().to_dict("records")
     pictures: list[Picture] = []
     for at, book in enumerate(books):
-        say(f"[{at + 1}/{len(books)}] {book.name}: {book.scale or 'not executed'}")
+        bar.say(book.name)
         around = (books[at - 1] if at else None, books[at + 1] if at + 1 < len(books) else None)
         page = notebook_page(book, _of(book, rows), [b.name for b in books], around)
         pictures += page.pictures
         yield page
-    say("front page, papers, methods, gallery")
+        bar.update()
     titles = {paper.id: paper.about["title"] for paper in known}
     yield front_page(found, known)
     yield notebooks_page(books, titles)
@@ -92,20 +92,21 @@ def _of(book: Book, rows: list[Row]) -> list[Row]:
     return [row for row in rows if row["notebook"] == book.name]
 
 
-def claims(known: list[Paper], books: dict[str, Book], scale: str, say: Say) -> pd.DataFrame:
+def claims(known: list[Paper], books: dict[str, Book], scale: str) -> pd.DataFrame:
     """All claims, each judged at the scale at which its notebook is shown, on what that measured."""
     import pandas as pd
 
     todo = [(paper, name) for paper in known for name in dict.fromkeys(claim.section for claim in paper.claims())]
     tables = []
-    say(f"claims of {len(todo)} tables and figures")
-    for paper, name in todo:
-        book = books.get(paper.about["sections"][name]["notebook"])
-        tables.append(recalled(paper, name, (book and book.scale) or scale or SCALES[0]))
+    with bar_of(len(todo), "claims", unit="section") as bar:
+        for paper, name in todo:
+            book = books.get(paper.about["sections"][name]["notebook"])
+            tables.append(recalled(paper, name, (book and book.scale) or scale or SCALES[0]))
+            bar.update()
     return pd.concat(tables)
 
 
-def _write(pages: list[Page], folder: Path, say: Say) -> None:
+def _write(pages: list[Page], folder: Path) -> None:
     now = datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC")
     frame = Frame(frozenset(page.url for page in pages), built(short(commit()), now))
     for page in pages:
@@ -117,7 +118,6 @@ def _write(pages: list[Page], folder: Path, say: Say) -> None:
     found = [[f.kind, f.title, f.url, f.text] for page in pages for f in page.found]
     text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
     _put(folder / "search-index.js", f"window.fednbIndex = {text};\n".encode())
-    say(f"{len(pages)} pages, {sum(f.stat().st_size for f in folder.rglob('*') if f.is_file()) / 1e6:.1f} MB")
 
 
 def _put(file: Path, data: bytes) -> None:
@@ -146,8 +146,3 @@ def _instead_of(out: Path) -> Iterator[Path]:
         shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
-
-
-def say(text: str) -> None:
-    """Progress, where errors go."""
-    print(f"fednb: {text}", file=sys.stderr, flush=True)

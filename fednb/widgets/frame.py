@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import ipywidgets as w
 
+from fednb import progress
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -129,16 +131,9 @@ def offer(control: Any, options: Any, value: Any = None) -> None:
 
 
 def attended() -> bool:
-    """Whether a front end with widgets shows this cell. FEDNB_WIDGETS = live or still decides it by hand.
-
-    A front end names the cell that it asks the kernel to run; papermill, nbmake and nbconvert do not.
-    """
-    if forced := os.environ.get("FEDNB_WIDGETS"):
-        return forced == "live"
-    from IPython import get_ipython
-
-    kernel = getattr(get_ipython(), "kernel", None)
-    return kernel is not None and "cellId" in kernel.get_parent("shell").get("metadata", {})
+    """Whether a front end with widgets shows this cell. FEDNB_WIDGETS = live or still decides it by hand."""
+    forced = os.environ.get("FEDNB_WIDGETS")
+    return forced == "live" if forced else progress.attended()
 
 
 def png(figure: Figure | bytes) -> bytes:
