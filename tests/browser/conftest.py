@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+from contextlib import ExitStack
 
 import pytest
 
@@ -70,14 +71,13 @@ def notebook(request, lab, browser, kept):
     write(lab.notebooks / f"{request.cls.name}.ipynb", getattr(request.cls, "cells", ()))
     page = browser.new_page()
     opened = Notebook(page, lab, request.cls.name)
-    try:
+    with ExitStack() as afterwards:  # from the last to the first, all of them whatever happens
+        afterwards.callback(lab.shut_kernels)
+        afterwards.callback(page.close)
+        afterwards.callback(opened.screenshot, kept / f"{request.cls.name}_end.png", WIDE[0])
         opened.open()
         opened.run()
         yield opened
-    finally:
-        opened.screenshot(kept / f"{request.cls.name}_end.png", WIDE[0])
-        page.close()
-        lab.shut_kernels()
 
 
 def write(file, cells):
