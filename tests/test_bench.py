@@ -265,4 +265,13 @@ def test_figures_that_came_along_are_shown_with_machine_and_command(capsys):
     for name, result in kept.results().items():
         assert f"{name}.json" in out and result["machine"]["commit"] in out
         for row in result["rows"]:
-            assert row["engine"] in engines.NAMES and row["n"] >= 3 and row["min"] <= row["seconds_per_round"]
+            assert row["engine"] in (*engines.NAMES, "pfl-research") and row["n"] >= 3
+            assert row["min"] <= row["seconds_per_round"] <= row["max"]
+
+
+def test_the_command_that_is_kept_leaves_out_where_it_was_written(monkeypatch, capsys, tmp_path):
+    out = tmp_path / "x.json"
+    for words in (["--out", str(out)], [f"--out={out}"]):
+        monkeypatch.setattr(sys, "argv", ["fednb", "bench", "engines", *words, "--rounds", "1"])
+        assert main(["bench", "engines", *TINY, "--engines", "loop", "--rounds", "1", "--out", str(out)]) == 0
+        assert json.loads(out.read_text())["command"] == "python -m fednb bench engines --rounds 1"

@@ -179,13 +179,23 @@ def say(text: str) -> None:
     print(f"fednb: {text}", file=sys.stderr, flush=True)
 
 
+def _typed() -> list[str]:
+    """What was asked on the command line, but for the file, which is nobody else's."""
+    words, kept_words = iter(sys.argv[1:]), []
+    for word in words:
+        if word == "--out":
+            next(words, None)
+        elif not word.startswith("--out="):
+            kept_words.append(word)
+    return kept_words
+
+
 def finish(
     asked: argparse.Namespace, what: str, rows: Rows, about: dict[str, Any], work: dict[str, Any] | None = None
 ) -> int:
     """The machine, and the JSON where it is wanted."""
     print(in_words(about))
-    command = f"python -m fednb {shlex.join(sys.argv[1:])}"
-    known = {"bench": what, "rows": rows, "machine": about, "command": command}
+    known = {"bench": what, "rows": rows, "machine": about, "command": f"python -m fednb {shlex.join(_typed())}"}
     result = json.dumps(known | ({"workload": work} if work else {}))
     if asked.out:
         atomically(Path(asked.out), result + "\n")
