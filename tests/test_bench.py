@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fednb import filters as catalogue
-from fednb.bench import command, engines, filters, kept, peers, scale
+from fednb.bench import command, engines, filters, floor, kept, peers, scale
 from fednb.bench.engines import Bare, Federation, Timed, beside_first, compared, raced, radius, runner
 from fednb.bench.report import machine, table
 from fednb.bench.workload import BadWorkload, Workload, made, shape, usual
@@ -275,3 +275,27 @@ def test_the_command_that_is_kept_leaves_out_where_it_was_written(monkeypatch, c
         monkeypatch.setattr(sys, "argv", ["fednb", "bench", "engines", *words, "--rounds", "1"])
         assert main(["bench", "engines", *TINY, "--engines", "loop", "--rounds", "1", "--out", str(out)]) == 0
         assert json.loads(out.read_text())["command"] == "python -m fednb bench engines --rounds 1"
+
+
+def test_products_are_counted_with_what_they_read_and_write():
+    """[2, 3] times [3, 4] makes [2, 4]: 6 + 12 + 8 numbers; a 3x3 kernel on 4x4 makes 2x2; relu is free."""
+    with floor.Traffic() as seen:
+        (torch.ones(2, 3) @ torch.ones(3, 4)).relu().sum()
+    assert seen.bytes == 4 * (6 + 12 + 8)
+    with floor.Traffic() as seen:
+        torch.conv2d(torch.ones(1, 1, 4, 4, dtype=torch.bfloat16), torch.ones(1, 1, 3, 3, dtype=torch.bfloat16))
+    assert seen.bytes == 2 * (16 + 9 + 4)
+
+
+def test_a_batch_twice_as_large_moves_the_same_weights_and_twice_the_rest():
+    moved = [floor.of_gradient(tiny(samples=n, batch=n)) for n in (2, 4, 8)]
+    assert moved[2] - moved[1] == 2 * (moved[1] - moved[0]) > 0
+
+
+def test_bench_floor(capsys):
+    assert main(["bench", "floor", "--model", "cnn-small", *TINY, "--rounds", "1", "--json"]) == 0
+    (row,) = last_line(capsys)["rows"]
+    work = tiny(epochs=1)
+    assert row["gigabytes_per_round"] == pytest.approx(floor.of_gradient(work) * 2 * 2 / 1e9)  # 2 clients, 2 steps
+    assert row["seconds_per_round"] > row["gigabytes_per_round"] / row["gigabytes_per_second"] > 0
+    assert main(["bench", "floor", *TINY, "--methods", "fedsam"]) == 2

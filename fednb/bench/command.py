@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fednb.bench import engines, filters, kept, peers, scale
+from fednb.bench import engines, filters, floor, kept, peers, scale
 from fednb.bench.report import Rows, in_words, labelled, machine, table
 from fednb.bench.workload import Workload, usual
 from fednb.engines import device_of
@@ -30,8 +30,8 @@ SIZES = {
 
 
 def add_bench(verb: argparse.ArgumentParser) -> None:
-    """The four benchmarks under the verb, and what was measured with them."""
-    kinds = verb.add_subparsers(required=True, metavar="engines | filters | peers | scale | kept")
+    """The benchmarks under the verb, and what was measured with them."""
+    kinds = verb.add_subparsers(required=True, metavar="engines | filters | peers | scale | floor | kept")
     _add(kinds.add_parser("engines", help="loop, pool, stacked and a bare PyTorch loop, turn by turn"), do_engines, 5)
     _add(kinds.add_parser("filters", help="what each filter costs, as a share of a gradient"), do_filters, 5)
     _add(kinds.add_parser("peers", help="the same workload with pfl-research, where it is installed"), do_peers, 5)
@@ -41,6 +41,8 @@ def add_bench(verb: argparse.ArgumentParser) -> None:
                        help="few steps and participants, so that it ends in minutes; default: on a CPU")  # fmt: skip
     grown.add_argument("--limit", type=float, help="seconds; points that come later are not run; default 300 if quick")
 
+    least = kinds.add_parser("floor", help="the least that a round can take: what products move through memory")
+    _add(least, do_floor, 5)
     kinds.add_parser("kept", help="figures that came with this version").set_defaults(do=do_kept)
 
 
@@ -133,6 +135,18 @@ def do_scale(asked: argparse.Namespace) -> int:
     rows = scale.rows(works, names, methods, asked.rounds, asked.workers, limit, say)
     print(f"{table([labelled(row) for row in rows], scale.HEADS)}\n")
     return finish(asked, "scale", rows, about)
+
+
+def do_floor(asked: argparse.Namespace) -> int:
+    if asked.methods or asked.engines:
+        raise ValueError("bench floor: one gradient a step, whatever the engine; leave --methods and --engines out")
+    device = str(device_of(asked.device))
+    about, copied = machine(device), floor.speed(device, asked.rounds)
+    models = asked.model or ["resnet20-gn", "resnet18-gn"]
+    works = [_workload(asked, model=name) for name in models]
+    rows = [floor.row(work, copied, say) for work in works]
+    print(f"{table(rows, floor.HEADS)}\n")
+    return finish(asked, "floor", rows, about, asdict(works[0]))
 
 
 def do_kept(asked: argparse.Namespace) -> int:
