@@ -5,29 +5,18 @@ from dataclasses import fields
 import numpy as np
 import pytest
 import torch
+from small_store import VIEW, store  # noqa: F401
 
 from fednb import filters
 from fednb.filters import HighPass, LocalAverage, LowPass, MeanOnly, Permuted, Plane, RandomBand
-from fednb.widgets import stored as shelves
 from fednb.widgets.filters import LAYER, Filters, built, kinds, linear, look, parameters, response, sees_shape
 from fednb.widgets.signals import HAND, PRESETS, SHAPES, N, drawn, preset
 
-TINY = dict(data="digits", model="cnn-small", samples=150, clients=3, participation=1.0, batch=50, epochs=1, rounds=2)
-VIEW = "application/vnd.jupyter.widget-view+json"
 CONV = SHAPES["kernels 8 x 8 x 3 x 3"]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def store(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FEDNB_STORE", str(tmp_path_factory.mktemp("store")))
-        patch.setenv("FEDNB_WIDGETS", "still")
-        patch.setitem(shelves.SCALES, "smoke", TINY)
-        yield
-
-
 @pytest.fixture(scope="module")
-def one(store):
+def one():
     return Filters(device="cpu")
 
 

@@ -5,6 +5,7 @@ from threading import Event
 
 import pytest
 import torch
+from small_store import TINY, VIEW, store  # noqa: F401
 
 import fednb as fn
 from fednb import experiment
@@ -16,23 +17,11 @@ from fednb.widgets import stored as shelves
 from fednb.widgets.look import Look, Losses, spectrum
 from fednb.widgets.spectra import Spectra
 
-TINY = dict(data="digits", model="cnn-small", samples=150, clients=3, participation=1.0, batch=50, epochs=1, rounds=2)
 CONV = "conv2.weight"
-VIEW = "application/vnd.jupyter.widget-view+json"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def store(tmp_path_factory):
-    """One store for all tests of this file, and runs of a second."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FEDNB_STORE", str(tmp_path_factory.mktemp("store")))
-        patch.setenv("FEDNB_WIDGETS", "still")
-        patch.setitem(shelves.SCALES, "smoke", TINY)
-        yield
 
 
 @pytest.fixture(scope="module")
-def one(store):
+def one():
     return Spectra(alphas=[0.5, 5.0], methods=["FedSAM", "FedFFT"], device="cpu")
 
 
