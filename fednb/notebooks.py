@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from fednb.paper import shelf
+from fednb.paper import Paper, shelf
 from fednb.report import page_folder
 from fednb.store import atomically
 from fednb.version import __version__, commit
@@ -134,7 +134,7 @@ def keep_results(name: str, scale: str, folder: Path, command: str) -> Path:
     paper, _, rest = name.partition("/")
     if not rest or not (shelf("papers") / paper).is_dir():
         raise UnknownNotebook(f"{name} belongs to no paper; only a paper's notebook has results to keep")
-    target = shelf("papers") / paper / "results" / f"{rest}_{scale}"
+    target = Paper(shelf("papers") / paper).kept_folder(name, scale)
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     (target / "command.txt").write_text(command + "\n")

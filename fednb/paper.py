@@ -135,7 +135,11 @@ class Paper:
         grids = {n: self.grid(n, scale, seeds).only(only) for n, section in about.items() if section.get("grid", True)}
         claims = tuple(claim for name in sections for claim in self.claims(name))
         evidence = {name: self.evidence(name) for name in sections}
-        return Page(notebook, scale, grids, claims, self.folder / "results", evidence)
+        return Page(notebook, scale, grids, claims, self.kept_folder(notebook, scale), evidence)
+
+    def kept_folder(self, notebook: str, scale: str) -> Path:
+        """Where an execution of one of its notebooks is kept with the paper."""
+        return self.folder / "results" / f"{notebook.partition('/')[2]}_{scale}"
 
     def evidence(self, section: str) -> dict[str, dict[str, Any]]:
         """What a section's claims are judged on, by name (see `fednb.evidence`), with its options: accuracy, mostly."""

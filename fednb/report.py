@@ -54,7 +54,7 @@ class Page:
     scale: str
     grids: dict[str, Grid] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
-    results: Path | None = None  # papers/<id>/results, where executions are kept
+    kept_folder: Path | None = None  # in papers/<id>/results, where an execution at this scale is kept
     evidence: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)  # by section: what, with its options
 
     @property
@@ -83,11 +83,6 @@ class Page:
                 raise
             print(f"{error}\nShown instead: results/{kept.name}, {provenance(Kept(kept, grid))}")
             return Kept(kept, grid)
-
-    @property
-    def kept_folder(self) -> Path | None:
-        """Where an execution of this page at this scale is kept with the paper."""
-        return self.results and self.results / f"{self.notebook.partition('/')[2]}_{self.scale}"
 
     def measure(self, what: str, results: Results | Kept | str, **how: Any) -> pd.DataFrame:
         """A tidy table from the runs (see `fednb.evidence`), kept as CSV; or the one that was kept.

@@ -103,8 +103,7 @@ def _kept(paper: Paper, name: str, scale: str, claims: list[Claim], reason: str)
 
 def _kept_verdicts(paper: Paper, name: str, scale: str) -> Path:
     """Where `--keep` puts the verdicts of a section's notebook."""
-    notebook = paper.about["sections"][name]["notebook"].partition("/")[2]
-    return paper.folder / "results" / f"{notebook}_{scale}" / "verdict.csv"
+    return paper.kept_folder(paper.about["sections"][name]["notebook"], scale) / "verdict.csv"
 
 
 def best(paper: Paper, name: str) -> pd.DataFrame:

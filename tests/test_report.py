@@ -175,7 +175,7 @@ def kept(tmp_path, monkeypatch):
     (folder / "runs.json").write_text(json.dumps(ABOUT))
     rows({("FedAvg", 0.1): [50.0]}).to_csv(folder / "table1_accuracy.csv")
     grid = Grid.of("made table1", "paper", dict(methods=["FedAvg"]))
-    return Page("made/01_x", "paper", {"table1": grid}, (), tmp_path / "results")
+    return Page("made/01_x", "paper", {"table1": grid}, (), folder)
 
 
 def test_without_a_gpu_a_page_shows_what_was_kept(kept, capsys):
@@ -191,7 +191,7 @@ def test_without_a_gpu_a_page_shows_what_was_kept(kept, capsys):
 
 
 def test_without_a_gpu_and_nothing_kept_a_page_says_so(kept):
-    (kept.results / "01_x_paper" / "runs.json").unlink()
+    (kept.kept_folder / "runs.json").unlink()
     with pytest.raises(NeedsGpu):
         kept.run()
 

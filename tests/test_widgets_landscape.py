@@ -166,21 +166,21 @@ def test_a_run_beside_itself_is_refused(ready):
 
 
 def test_stop_and_go_on(explorer, monkeypatch):
-    tick = landscape.Job.tick
+    tell = landscape.Job.tell
 
-    def stopping(job):
-        if job.done == 1 and not explorer._halted and explorer.state.value.count("row 1"):
+    def stopping(job, done, total, left):
+        if done == 2:
             explorer.stop()
-        tick(job)
+        tell(job, done, total, left)
 
-    monkeypatch.setattr(landscape.Job, "tick", stopping)
+    monkeypatch.setattr(landscape.Job, "tell", stopping)
     explorer.refresh()
     explorer.wait()
     assert "stopped" in explorer.state.value and not explorer.buttons["go_on"].disabled
     assert explorer.picture.value == b""
     plane = explorer.plane(explorer.values)
     assert sum(plane.load(each)[1] for each in explorer.pair(explorer.values)) == 2
-    monkeypatch.setattr(landscape.Job, "tick", tick)
+    monkeypatch.setattr(landscape.Job, "tell", tell)
     explorer.buttons["go_on"].click()
     explorer.wait()
     assert explorer.picture.value[:4] == b"\x89PNG" and explorer.bar.max == 8  # the rows that were missing
@@ -188,15 +188,15 @@ def test_stop_and_go_on(explorer, monkeypatch):
 
 def test_other_values_end_what_is_at_work(explorer, monkeypatch):
     """While one plane is computed another is asked for: the first keeps its rows, the second is drawn."""
-    tick, asked = landscape.Job.tick, []
+    tell, asked = landscape.Job.tell, []
 
-    def asking(job):
-        if not asked:
+    def asking(job, done, total, left):
+        if done == 1 and not asked:
             asked.append(1)
             explorer.controls["radius"].value = 0.5
-        tick(job)
+        tell(job, done, total, left)
 
-    monkeypatch.setattr(landscape.Job, "tick", asking)
+    monkeypatch.setattr(landscape.Job, "tell", asking)
     explorer.refresh()
     explorer.wait()
     first = explorer.pair(explorer.values)[0]
@@ -231,8 +231,9 @@ def test_what_is_shown_first(runs):
 def test_an_empty_store_gets_two_runs_and_headless_a_grid(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDNB_STORE", str(tmp_path))
     monkeypatch.setenv("FEDNB_WIDGETS", "still")
-    small = {"data": "digits", "samples": 60, "clients": 2, "participation": 1.0, "rounds": 1, "epochs": 1, "batch": 30}
-    monkeypatch.setitem(landscape.START, "smoke", small)
+    small = {"data": "digits", "samples": 60, "clients": 2, "participation": 1.0, "epochs": 1, "batch": 30}
+    monkeypatch.setitem(landscape.RUNS, "smoke", small)
+    monkeypatch.setitem(landscape.ROUNDS, "smoke", 1)
     monkeypatch.setitem(landscape.LOOKED, "smoke", LOOK)
     made = Landscapes.at("smoke", device="cpu")
     assert [each.method for each in made.pair(made.values)] == ["FedAvg", "FedSAM"] and not made.missing(made.values)

@@ -143,10 +143,9 @@ def do_floor(asked: argparse.Namespace) -> int:
     device = str(device_of(asked.device))
     about, copied = machine(device), floor.speed(device, asked.rounds)
     models = asked.model or ["resnet20-gn", "resnet18-gn"]
-    works = [_workload(asked, model=name) for name in models]
-    rows = [floor.row(work, copied, say) for work in works]
+    rows = [floor.row(_workload(asked, model=name), copied, say) for name in models]
     print(f"{table(rows, floor.HEADS)}\n")
-    return finish(asked, "floor", rows, about, asdict(works[0]))
+    return finish(asked, "floor", rows, about)
 
 
 def do_kept(asked: argparse.Namespace) -> int:

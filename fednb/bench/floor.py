@@ -22,7 +22,8 @@ aten = torch.ops.aten
 PRODUCTS = {aten.convolution, aten.convolution_backward, aten.mm, aten.addmm, aten.bmm, aten.baddbmm}
 COPIED = {"cpu": 2**26, "cuda": 2**29}  # numbers: more than any cache holds
 HEADS = {
-    "model": "model", "weights": "weights", "precision": "precision", "gigabytes_per_round": "GB/round",
+    "model": "model", "weights": "weights", "precision": "precision", "participants": "participants",
+    "steps": "steps", "batch": "batch", "gigabytes_per_round": "GB/round",
     "gigabytes_per_second": "GB/s", "seconds_per_round": "s/round", "milliseconds_per_pass": "ms/pass",
 }  # fmt: skip
 
@@ -71,9 +72,7 @@ def row(work: Workload, bytes_per_second: float, say: Say = lambda text: None) -
     moved = of_gradient(work) * work.participants * work.steps
     vectors = 2 * work.participants * work.weights * torch.finfo(torch.float32).bits // 8
     return {
-        "model": work.model,
-        "weights": work.weights,
-        "precision": work.precision,
+        **{name: getattr(work, name) for name in ("model", "weights", "precision", "participants", "steps", "batch")},
         "gigabytes_per_round": moved / 1e9,
         "gigabytes_per_second": bytes_per_second / 1e9,
         "seconds_per_round": (moved + vectors * work.steps) / bytes_per_second,

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fednb.bench import engines, scale
+from fednb.bench import engines, floor, scale
 from fednb.bench.report import in_words, labelled, table
 
 FOLDER = Path(__file__).with_name("kept")
-HEADS = {"method": "method", **engines.HEADS}
+HEADS = {"scale": scale.HEADS, "floor": floor.HEADS}
 WORKLOAD = "{model}, shapes of {data}: {participants} of {clients} clients x {samples} samples, batch {batch}, " \
            "{epochs} epochs, {precision}"  # fmt: skip
 
@@ -29,5 +29,5 @@ def in_tables() -> str:
 def in_table(result: dict[str, Any]) -> str:
     """One of them."""
     what = WORKLOAD.format(**result["workload"]) if "workload" in result else result["bench"]
-    heads = scale.HEADS if result["bench"] == "scale" else HEADS
+    heads = HEADS.get(result["bench"], {"method": "method", **engines.HEADS})
     return f"{what}\n{table([labelled(row) for row in result['rows']], heads)}\n{in_words(result['machine'])}"

@@ -54,7 +54,7 @@ def in_words(about: dict[str, Any]) -> str:
 
 def labelled(row: dict[str, Any]) -> dict[str, Any]:
     """A row with its engine and way in one word."""
-    return row | {"label": ":".join(filter(None, (row["engine"], row["way"])))}
+    return row | {"label": ":".join(filter(None, (row.get("engine"), row.get("way"))))}
 
 
 def table(rows: Rows, heads: dict[str, str]) -> str:

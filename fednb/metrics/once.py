@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor
 
 from fednb.engines import device_of
-from fednb.store import load_tensors
+from fednb.store import load_tensors, save_tensors
 from fednb.version import __version__
 
 if TYPE_CHECKING:
@@ -70,16 +67,11 @@ class Question:
         return made
 
     def _keep(self, made: Measured) -> None:
-        """Whole or not at all; under a name of its own until then, since two processes may measure the same."""
+        """Whole or not at all, and one process at a time."""
         with suppress(OSError):  # a store that cannot be written is no reason to lose what was measured
             self.file.parent.mkdir(exist_ok=True)
-            handle, fresh = tempfile.mkstemp(prefix=".new-", dir=self.file.parent)
-            os.close(handle)
-            try:
-                save_file(made, fresh, metadata={"question": self.words})
-                os.replace(fresh, self.file)
-            finally:
-                Path(fresh).unlink(missing_ok=True)
+            with self.run.entry.alone():
+                save_tensors(self.file, made, {"question": self.words})
 
 
 def _on_cpu(tensors: Measured) -> Measured:

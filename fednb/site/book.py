@@ -12,7 +12,7 @@ from typing import Any
 
 from fednb import notebooks
 from fednb.grid import SCALES
-from fednb.paper import shelf
+from fednb.paper import papers, shelf
 from fednb.report import page_folder
 
 Runs = dict[str, dict[str, Any]]  # what is known of each run, by key
@@ -104,9 +104,10 @@ class Book:
     @property
     def kept(self) -> list[KeptResults]:
         """From the largest scale down."""
-        folder, rest = shelf("papers") / self.paper / "results", self.name.partition("/")[2]
-        found = [KeptResults(scale, folder / f"{rest}_{scale}") for scale in reversed(SCALES)]
-        return [each for each in found if self.paper and each.folder.is_dir()]
+        if not self.paper:
+            return []
+        found = [KeptResults(scale, papers(self.paper).kept_folder(self.name, scale)) for scale in reversed(SCALES)]
+        return [each for each in found if each.folder.is_dir()]
 
     @property
     def executed(self) -> dict[str, Any]:

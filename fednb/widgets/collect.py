@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from html import escape
 from threading import Event, Thread
@@ -13,12 +12,10 @@ import ipywidgets as w
 from fednb.data import sources
 from fednb.experiment import run, run_of
 from fednb.methods import CATALOGUE, method
+from fednb.progress import duration, told
 from fednb.widgets.frame import slim
 from fednb.widgets.stored import SCALES, probe_of, setting_of
-
-
-class Stopped(Exception):
-    """Raised between two rounds: what is finished is kept, and the same run goes on from there."""
+from fednb.widgets.waiting import Stopped
 
 
 class Collector:
@@ -80,15 +77,14 @@ class Collector:
 
     def _work(self, wanted: dict[str, Any]) -> None:
         mine = run_of(wanted["setting"], wanted["method"], 0, wanted["probe"])
-        watch = Watch(self, before=len(mine.rows), rounds=wanted["setting"].rounds)
         try:
-            done = run(**wanted, device=self.device, progress=watch)
+            with told(self._told):
+                done = run(**wanted, device=self.device)
             self.bar.value, self.bar.bar_style = self.bar.max, "success"
             self._say(f"{done.method.name}: {done.status}, {len(done.rows)} rounds, run {done.key[:6]}")
         except Stopped:
-            self._say(
-                f"stopped after {watch.done} of {self.bar.max} rounds; they are kept, and Collect goes on with them"
-            )
+            kept = len(mine.entry.history())
+            self._say(f"stopped after {kept} of {self.bar.max} rounds; they are kept, and Collect goes on with them")
         except Exception as error:  # a thread's error would be seen by nobody
             self.bar.bar_style = "danger"
             self._say(f"{type(error).__name__}: {error}", wrong=True)
@@ -96,24 +92,15 @@ class Collector:
             self.start.disabled, self.stop.disabled = False, True
         self.then(mine.key)
 
+    def _told(self, done: int, total: int | None, left: float | None) -> None:
+        """Of the run's rounds; and of what comes before them, such as a download, which is not counted here."""
+        if total == self.bar.max:
+            self.bar.value = done
+            if left is not None:
+                self._say(f"round {done} of {total}, about {duration(left)} left")
+        if self._stopping.is_set() and done != self.bar.max:
+            raise Stopped
+
     def _say(self, text: str, wrong: bool = False) -> None:
         role = "alert" if wrong else "status"
         self.said.value = f"<p role='{role}' style='line-height: 1.3'>{escape(text)}</p>"
-
-
-class Watch:
-    """What the run tells after each round becomes a bar with an estimate; raises `Stopped` where that was asked for."""
-
-    def __init__(self, owner: Collector, before: int, rounds: int) -> None:
-        self.owner, self.before, self.rounds = owner, before, rounds
-        self.done, self.began = 0, time.monotonic()
-
-    def __call__(self, row: dict[str, Any]) -> None:
-        self.done = row["round"] + 1
-        self.owner.bar.value = self.done
-        fresh = self.done - self.before  # rounds of an earlier start are told as well, and took no time now
-        if fresh > 0:
-            left = (time.monotonic() - self.began) / fresh * (self.rounds - self.done)
-            self.owner._say(f"round {self.done} of {self.rounds}, about {left:.0f} s left")
-        if self.owner._stopping.is_set() and self.before <= self.done < self.rounds:
-            raise Stopped

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import ipywidgets as w
 
 from fednb import progress
+from fednb.widgets.panes import DPI
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Values = dict[str, Any]  # of the controls, by name
-DPI = 80  # of pictures on the screen: more would make sliders slow
 
 
 class CannotDraw(ValueError):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from html import escape
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
@@ -17,22 +14,19 @@ import numpy as np
 from fednb.data.partition import DirichletClient
 from fednb.experiment import run
 from fednb.metrics.landscape import roughness
-from fednb.progress import Told, bar_of, duration
+from fednb.progress import bar_of, duration
 from fednb.setting import Setting
-from fednb.widgets.frame import DPI, CannotDraw, Explorer, Values, attended, offer, slim
-from fednb.widgets.planes import Finished, Plane, Tick, finished
+from fednb.widgets.frame import CannotDraw, Explorer, Values, offer, slim
+from fednb.widgets.panes import DPI
+from fednb.widgets.planes import Finished, Plane, finished
+from fednb.widgets.stored import RUNS
+from fednb.widgets.waiting import Stopped, ticking
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-START: dict[str, Values] = {  # the setting of the runs that are made where there are none
-    "smoke": {"data": "digits", "model": "cnn-small", "clients": 10, "rounds": 6, "epochs": 2, "batch": 20},
-    "laptop": {"data": "fashion-mnist", "model": "cnn-small", "clients": 20, "rounds": 20, "batch": 20,
-               "samples": 6000},
-    "paper": {"data": "cifar10", "model": "resnet20-gn", "clients": 100, "participation": 0.1, "rounds": 200,
-              "epochs": 5, "batch": 50},
-}  # fmt: skip
+ROUNDS = {"smoke": 12, "laptop": 20, "paper": 200}  # of the runs that are made where there are none
 LOOKED = {"smoke": {"points": 13, "samples": 200}, "laptop": {"points": 21, "samples": 500},
           "paper": {"points": 21, "samples": 500}}  # fmt: skip
 METHODS = ("FedAvg", "FedSAM")
@@ -40,10 +34,6 @@ KINDS = ("contours", "surface", "profile")
 SIZE = (8.8, 4.4)  # inches
 RADII = (0.1, 0.25, 0.5, 1.0, 2.0)
 FIGURES = 8  # that are held, so that turning a surface need not build it again
-
-
-class Stopped(Exception):
-    """Raised between two rows: they are kept, and the rest is computed another time."""
 
 
 class Landscapes(Explorer):
@@ -71,7 +61,7 @@ class Landscapes(Explorer):
     @classmethod
     def at(cls, scale: str, device: str = "auto") -> Landscapes:
         """With the newest two runs of the scale's data and model; where there are none, two are made."""
-        setting = Setting(**START[scale], partition=DirichletClient(0.6))
+        setting = Setting(**RUNS[scale] | {"rounds": ROUNDS[scale]}, partition=DirichletClient(0.6))
         kin = setting.data, setting.model
         if len({each.method for each in finished() if each.kin == kin}) < 2:
             with ticking(len(METHODS) * setting.rounds, "two runs", "round") as tick:
@@ -221,24 +211,22 @@ class Job(Thread):
         super().__init__(daemon=True)
         self.owner, self.missing, self.stopping = owner, missing, Event()
         self.total = sum(plane.points - plane.load(each)[1] for each, plane in missing)
-        self.began, self.done = time.monotonic(), 0
 
     def run(self) -> None:
         error: BaseException | None = None
-        self.owner.bar.max, self.owner.bar.value = self.total, 0
         try:
-            for each, plane in self.missing:
-                plane.losses(each, self.tick, self.owner.device)
+            with bar_of(self.total, "landscape", show=self.tell, unit="row") as bar:
+                for each, plane in self.missing:
+                    plane.losses(each, bar.update, self.owner.device)
         except BaseException as caught:  # shown by the owner: a thread has no cell to show it in
             error = caught
         self.owner._ended(error)
 
-    def tick(self) -> None:
-        self.done += 1
-        self.owner.bar.value = self.done
-        left = (time.monotonic() - self.began) / self.done * (self.total - self.done)
-        self.owner._say(f"row {self.done} of {self.total}, about {duration(left)} left", stop=True)
-        if self.stopping.is_set() and self.done < self.total:
+    def tell(self, done: int, total: int | None, left: float | None) -> None:
+        self.owner.bar.max, self.owner.bar.value = self.total, done
+        soon = "computing …" if left is None else f"row {done} of {self.total}, about {duration(left)} left"
+        self.owner._say(soon, stop=True)
+        if self.stopping.is_set() and done < self.total:
             raise Stopped
 
 
@@ -305,33 +293,6 @@ def words(seen: dict[str, np.ndarray], plane: Plane) -> str:
         said.append(f"<b>{escape(name)}</b>: loss {losses[middle, middle]:.4g} at the model, higher by {rise:.4g} on "
                     f"average within {plane.radius:g}; roughness {rough:.3f}")  # fmt: skip
     return f"<p>{'<br>'.join(said)}</p>"
-
-
-@contextmanager
-def ticking(total: int, what: str, unit: str) -> Iterator[Tick]:
-    """A bar that each call moves by one: among the outputs where a front end shows them, else in the usual way."""
-    shown, tell = _among_outputs(what, unit)
-    try:
-        with bar_of(total, what, show=tell if attended() else total > 0, unit=unit) as bar:
-            yield lambda: bar.update()
-    finally:
-        shown.close()
-
-
-def _among_outputs(what: str, unit: str) -> tuple[w.Widget, Told]:
-    """A bar of its own, and the function that moves it; it appears when it is first told."""
-    from IPython.display import display
-
-    bar, said = w.IntProgress(), w.Label()
-    shown = w.HBox([bar, said])
-
-    def tell(done: int, total: int | None, left: float | None) -> None:
-        bar.max, bar.value = total or 1, done
-        said.value = f"{what}: {done} of {total} {unit}s" + ("" if left is None else f", about {duration(left)} left")
-        if total and not done:
-            display(shown)
-
-    return shown, tell
 
 
 def _controls(kins: list[tuple[str, str]], kin: tuple[str, str] | None) -> dict[str, w.ValueWidget]:

@@ -14,18 +14,13 @@ from fednb.methods import CATALOGUE, method
 from fednb.progress import bar_of, duration
 from fednb.setting import Setting
 from fednb.widgets.duel import AtWork, Duel, Side
-from fednb.widgets.frame import DPI, CannotDraw, Explorer, Values, slim
+from fednb.widgets.frame import CannotDraw, Explorer, Values, slim
+from fednb.widgets.panes import DPI
+from fednb.widgets.stored import RUNS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-START: dict[str, Values] = {
-    "smoke": {"data": "digits", "model": "cnn-small", "clients": 10, "rounds": 15, "epochs": 1, "batch": 20},
-    "laptop": {"data": "fashion-mnist", "model": "cnn-small", "clients": 20, "rounds": 30, "batch": 20,
-               "samples": 6000},
-    "paper": {"data": "cifar10", "model": "resnet20-gn", "clients": 100, "participation": 0.1, "rounds": 200,
-              "epochs": 5, "batch": 50},
-}  # fmt: skip
 PANELS = {"accuracy": "test accuracy (%)", "train_loss": "training loss", "drift": "drift: length of a client's move",
           "agreement": "agreement: cosine between two moves"}  # fmt: skip
 
@@ -78,7 +73,7 @@ class LiveRun(Explorer):
         self, first: str = "FedAvg", second: str = "FedSAM", base: Setting | None = None, alpha: float = 0.1,
         seed: int = 0, device: str = "auto",
     ) -> None:  # fmt: skip
-        self.base = base or Setting(**START["smoke"])
+        self.base = base or Setting(**RUNS["smoke"])
         super().__init__(_controls(first, second, self.base, alpha, seed))
         self.device, self.sheet = device, Sheet()
         self.runs: list[Run] = []  # those that were kept
@@ -92,7 +87,7 @@ class LiveRun(Explorer):
     @classmethod
     def at(cls, scale: str, rounds: int | None = None, **chosen: Any) -> LiveRun:
         """In the setting of a scale, with its number of rounds or another."""
-        return cls(base=Setting(**START[scale] | ({"rounds": rounds} if rounds else {})), **chosen)
+        return cls(base=Setting(**RUNS[scale] | ({"rounds": rounds} if rounds else {})), **chosen)
 
     def duel(self, values: Values) -> Duel:
         """The runs that these values describe, with what the store has of them."""

@@ -14,6 +14,7 @@ from fednb.engines.objective import one_thread
 from fednb.filters import HighPass, bins, cut
 from fednb.metrics.drift import WHOLE, agreement
 from fednb.metrics.sample import Sample, sample_of
+from fednb.metrics.spectra import edges
 from fednb.vectors import Layout
 from fednb.widgets.cutline import LEAST
 from fednb.widgets.stored import Stored
@@ -54,8 +55,8 @@ class Look:
         self.delta, g = (_chosen(kept.vectors[what], kept.layout, names) for what in ("perturbation", "gradient"))
         with one_thread():
             self.curves = {"perturbation": spectrum(self.delta, self.layout), "gradient": spectrum(g, self.layout)}
-            self._differ = [_disagreement(x) for x in self.layout.layers(self.delta).values()]
-        self._differ = [x for x in self._differ if len(x) >= self.bands] or self._differ
+            layers = [x for x in self.layout.layers(self.delta).values() if bins(x.shape[-1]) >= self.bands]
+            self._differ = [(x.shape[-1], _disagreement(x)) for x in layers]
         self._cuts: dict[tuple[float, int, int], Cut] = {}
 
     @property
@@ -80,10 +81,9 @@ class Look:
     def _variance(self, ratio: float) -> list[float]:
         """`metrics.spectra.variance` of what is left, a mean over layers; without a transform of what is left."""
         per_layer = []
-        for each in self._differ:
-            left = np.where(np.arange(len(each)) < int(ratio * len(each)), 0.0, each)
-            at = [m * len(each) // self.bands for m in range(self.bands + 1)]  # as metrics.spectra.edges
-            per_layer.append([left[low:high].mean() for low, high in pairwise(at)])
+        for n, each in self._differ:
+            left = np.where(np.arange(len(each)) < cut(ratio, n), 0.0, each)
+            per_layer.append([left[low:high].mean() for low, high in pairwise(edges(n, self.bands))])
         return np.mean(per_layer, axis=0).tolist()
 
 

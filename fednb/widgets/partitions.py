@@ -15,7 +15,8 @@ from fednb.data.partition import NAMES, FeatureShift, Natural, Partition, counts
 from fednb.engines.problem import clients_of, data_of
 from fednb.metrics.skew import classes_for, distances
 from fednb.setting import Setting
-from fednb.widgets.frame import DPI, CannotDraw, Explorer, Values, slim
+from fednb.widgets.frame import CannotDraw, Explorer, Values, slim
+from fednb.widgets.panes import DPI
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import nan
 from typing import TYPE_CHECKING, Any, cast
@@ -14,30 +13,21 @@ from fednb.data import sources
 from fednb.engines.objective import one_thread
 from fednb.metrics.landscape import line, random_direction, steps
 from fednb.metrics.sample import sample_of
-from fednb.setting import Setting
-from fednb.store import Entry, home, key_of, load_tensors, save_tensors
+from fednb.store import key_of, load_tensors, save_tensors
+from fednb.widgets.stored import OnDisk, on_disk
+from fednb.widgets.waiting import Tick
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from fednb.experiment import Run
 
-Tick = Callable[[], None]
-
 
 @dataclass(frozen=True)
-class Finished:
-    """A finished run of the store, by its file. It has what `sample_of` asks of a run."""
+class Finished(OnDisk):
+    """A finished run of the store."""
 
-    entry: Entry
-    setting: Setting
-    method: str
-    seed: int
     ended: str
-
-    @property
-    def key(self) -> str:
-        return self.entry.key
 
     @property
     def kin(self) -> tuple[str, str]:
@@ -57,22 +47,12 @@ class Finished:
 
 def finished() -> list[Finished]:
     """Every finished run whose data is on this machine, the newest first."""
-    found = (_read(path.parent) for path in (home() / "runs").glob("*/run.json"))
-    here = [each for each in found if each is not None and sources.available(each.setting.data)]
+    here = [
+        Finished(r.entry, r.setting, r.method, r.seed, about.get("ended", ""))
+        for r, about in on_disk("run.json")
+        if about["status"] == "finished" and sources.available(r.setting.data)
+    ]
     return sorted(here, key=lambda each: (each.ended, each.key), reverse=True)
-
-
-def _read(folder: Path) -> Finished | None:
-    """The run of a folder; one that is not finished, or whose setting no longer reads, is left out."""
-    entry = Entry(folder.name, folder)
-    about = entry.about()
-    if about.get("status") != "finished" or not (folder / "state.safetensors").exists():
-        return None
-    try:
-        setting = Setting(**about["setting"])
-    except (TypeError, ValueError):
-        return None
-    return Finished(entry, setting, about["method"], about["seed"], about.get("ended", ""))
 
 
 @dataclass(frozen=True)

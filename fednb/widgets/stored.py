@@ -1,10 +1,9 @@
-"""What the store has for explorers: runs with probes, the small set of them that a first look needs."""
+"""What the store has for explorers: finished runs, runs with probes, and the few of them that a first look needs."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -13,12 +12,12 @@ from typing import Any
 from safetensors import safe_open
 
 from fednb.data.partition import Dirichlet
-from fednb.experiment import Watch, run
+from fednb.experiment import run, run_of
 from fednb.methods import method
 from fednb.probes import Kept, Probe, kept
 from fednb.setting import Setting
 from fednb.store import Entry, home
-from fednb.widgets.frame import attended
+from fednb.widgets.waiting import ticking
 
 NEEDED = ("perturbation", "gradient", "global")
 ALPHAS, METHODS = (0.1, 1.0), ("FedSAM", "FedFFT")
@@ -32,20 +31,48 @@ SCALES: dict[str, dict[str, Any]] = {
     "paper": dict(data="cifar10", model="resnet20-gn", clients=100, participation=0.1, batch=50, epochs=5, rounds=50),
 }
 
+# Runs to compare methods by: more clients, and rounds enough to learn something.
+RUNS: dict[str, dict[str, Any]] = {
+    "smoke": {"data": "digits", "model": "cnn-small", "clients": 10, "rounds": 15, "epochs": 1, "batch": 20},
+    "laptop": {"data": "fashion-mnist", "model": "cnn-small", "clients": 20, "rounds": 30, "batch": 20,
+               "samples": 6000},
+    "paper": {"data": "cifar10", "model": "resnet20-gn", "clients": 100, "participation": 0.1, "rounds": 200,
+              "epochs": 5, "batch": 50},
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
-class Stored:
-    """A run with probes, by its file: finished, at work or stopped. It has what `sample_of` asks of a run."""
+class OnDisk:
+    """A run by its file. It has what `sample_of` asks of a run."""
 
     entry: Entry
     setting: Setting
     method: str
     seed: int
-    what: tuple[str, ...]
 
     @property
     def key(self) -> str:
         return self.entry.key
+
+
+def on_disk(pattern: str) -> Iterator[tuple[OnDisk, dict[str, Any]]]:
+    """The runs whose folders have such a file, and what is known of them.
+
+    One that has no state yet, or of an older version, whose setting no longer reads, is left out.
+    """
+    for path in sorted((home() / "runs").glob(f"*/{pattern}")):
+        entry = Entry(path.parent.name, path.parent)
+        about = entry.about()
+        if about and (path.parent / "state.safetensors").exists():
+            with suppress(TypeError, ValueError):
+                yield OnDisk(entry, Setting(**about["setting"]), about["method"], about["seed"]), about
+
+
+@dataclass(frozen=True)
+class Stored(OnDisk):
+    """A run with probes: finished, at work or stopped."""
+
+    what: tuple[str, ...]
 
     @property
     def data(self) -> str:
@@ -90,24 +117,17 @@ def _probes(folder: Path) -> list[Path]:
 
 def stored(*needed: str) -> list[Stored]:
     """Every run of the store whose probes have all that is needed, and at least one finished round of them."""
-    found = (_stored(path.parent) for path in sorted((home() / "runs").glob("*/probes")))
-    usable = (s for s in found if s is not None and set(needed) <= set(s.what) and s.rounds)
+    found = [Stored(r.entry, r.setting, r.method, r.seed, _names(r.entry.folder)) for r, _ in on_disk("probes")]
+    usable = (s for s in found if s.what and set(needed) <= set(s.what) and s.rounds)
     return sorted(usable, key=lambda s: (s.data, s.alpha, s.method, s.seed, s.key))
 
 
-def _stored(folder: Path) -> Stored | None:
-    """The run of a folder. One of an older version, whose setting no longer reads, is left out."""
-    entry, files = Entry(folder.name, folder), _probes(folder)
-    about = entry.about()
-    if not about or not files or not (folder / "state.safetensors").exists():
-        return None
-    with safe_open(files[0], framework="pt") as f:
-        what = tuple(f.keys())
-    try:
-        setting = Setting(**about["setting"])
-    except (TypeError, ValueError):
-        return None
-    return Stored(entry, setting, about["method"], about["seed"], what)
+def _names(folder: Path) -> tuple[str, ...]:
+    """What a run's probes kept; nothing where there are none yet."""
+    for file in _probes(folder)[:1]:
+        with safe_open(file, framework="pt") as f:
+            return tuple(f.keys())
+    return ()
 
 
 def setting_of(scale: str, data: str | None = None, alpha: float | None = None, rounds: int | None = None) -> Setting:
@@ -129,31 +149,10 @@ def first_set(
 ) -> list[Stored]:  # fmt: skip
     """The runs of a first look; made where the store does not have them: at smoke scale a few seconds."""
     settings = [setting_of(scale, alpha=alpha) for alpha in alphas]
-    with preparing(len(methods) * sum(setting.rounds for setting in settings)) as progress:
-        made = [run(setting, method(name), probe=probe_of(setting), device=device, progress=progress).key
-                for setting in settings for name in methods]  # fmt: skip
-    return [s for key in made for s in stored(*NEEDED) if s.key == key]
-
-
-@contextmanager
-def preparing(rounds: int) -> Iterator[bool | Watch]:
-    """How runs are watched: by a bar among the outputs where a front end shows them, else in the runs' own way."""
-    if not attended():
-        yield True
-        return
-    import ipywidgets as w
-    from IPython.display import display
-
-    bar, said, began = w.IntProgress(max=rounds), w.Label("preparing …"), time.monotonic()
-
-    def watch(_: dict[str, Any]) -> None:
-        bar.value += 1
-        left = (time.monotonic() - began) / bar.value * (rounds - bar.value)
-        said.value = f"preparing: round {bar.value} of {rounds}, about {left:.0f} s left"
-
-    shown = w.HBox([bar, said])
-    display(shown)
-    try:
-        yield watch
-    finally:
-        shown.close()
+    wanted = [(setting, method(name), 0, probe_of(setting)) for setting in settings for name in methods]
+    keys = [run_of(*each).key for each in wanted]
+    missing = [each for each in wanted if not run_of(*each).entry.ended]
+    with ticking(sum(setting.rounds for setting, *_ in missing), "first look", "round") as tick:
+        for setting, chosen, seed, probe in missing:
+            run(setting, chosen, seed, probe=probe, device=device, progress=lambda row: tick())
+    return [s for key in keys for s in stored(*NEEDED) if s.key == key]

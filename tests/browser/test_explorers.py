@@ -91,7 +91,7 @@ class TestSpectra(Explorer):
         notebook.area.get_by_text("Collect new probes").click()
         notebook.write("rounds", "400")
         notebook.press_button("Collect")
-        assert notebook.says(r"round \d+ of 400, about \d+ s left")
+        assert notebook.says(r"round \d+ of 400, about \d+ (s|min) left")
         notebook.press_button("Stop")
         assert notebook.says(r"stopped after \d+ of 400 rounds")
         notebook.settle()
