@@ -93,7 +93,7 @@ def test_nothing_comes_from_elsewhere_and_all_that_is_loaded_is_there(site):
         for thing in page.loads:
             assert not re.match(r"[a-z]+:|//", thing), f"{here}: {thing}"
             assert (site / posixpath.dirname(here) / unquote(thing)).is_file(), f"{here}: {thing}"
-    for file in ("style.css", "site.js"):
+    for file in ("style.css", "filter.js", "search.js"):
         assert not re.search(r"https?:|@import|url\(", (site / file).read_text())
 
 

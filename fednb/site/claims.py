@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fednb.version import __version__
@@ -18,31 +19,6 @@ KINDS = {"holds": "holds", "does not hold": "fails", "not decided": "open"}  # v
 COUNTED = {"hold": "holds", "do not hold": "does not hold", "not decided": "not decided", "only ran": "ran (",
            "not run": "not run"}  # fmt: skip  # heads of columns, and how the verdicts begin
 LONG = 150  # characters of numbers that are shown; more are folded away
-STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; margin: 1.5rem auto; max-width: 96rem; padding: 0 1rem; color: #1a1a1a }
-table { border-collapse: collapse; width: 100%; margin: .5rem 0 2rem }
-table.claims { table-layout: fixed }
-th, td { border-bottom: 1px solid #ccc; padding: .4rem .5rem; text-align: left; vertical-align: top;
-  overflow-wrap: anywhere }
-th { position: sticky; top: 0; background: #f3f3f3 }
-.numbers, summary, .quiet { font-size: 13px }
-.badge { font-weight: 600; color: #555 }
-.badge.holds { color: #0b6e4f } .badge.fails { color: #9b2226 } .badge.open { color: #7a5c00 }
-summary, .quiet { color: #555 }
-input { font: inherit; padding: .3rem .5rem; width: min(30rem, 80%) }
-@media (max-width: 800px) { td { display: block; border: 0; padding: .15rem 0 } thead, col { display: none }
-  td::before { content: attr(data-name) ": "; color: #555; font-size: 13px }
-  tr { display: block; border-bottom: 1px solid #aaa; padding: .5rem 0 } }
-"""
-SCRIPT = """
-document.getElementById("find").addEventListener("input", event => {
-  const words = event.target.value.toLowerCase().split(/\\s+/);
-  for (const row of document.querySelectorAll("tr.claim")) {
-    const text = row.textContent.replace(row.querySelector(".rule").textContent, "").toLowerCase();
-    row.hidden = !words.every(word => text.includes(word));
-  }
-});
-"""
 FIND = (
     '<p><label>Find <input id="find" type="search" placeholder="a method, a table, a verdict"></label> '
     '<span id="shown" class="quiet" role="status"></span></p>\n'
@@ -58,15 +34,24 @@ def claims_page(found: pd.DataFrame, titles: dict[str, str]) -> str:
     """
     scale = ", ".join(dict.fromkeys(found["scale"]))
     shown = by_paper(found, titles)
-    body = "".join(f'<h2 id="{id}">{escape(titles[id])}</h2>\n{claims_table(rows)}' for id, rows in shown.items())
+    body = "".join(
+        f'<section><h2 id="{id}">{escape(titles[id])}</h2>\n{claims_table(rows)}</section>'
+        for id, rows in shown.items()
+    )
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>fednb: claims</title><style>{STYLE}</style></head>\n<body>"
+        f"<title>fednb: claims</title><style>{static('style.css')}</style></head>\n<body><main class=wide>"
         f'<h1>What the papers claim, and what we see</h1><p class="quiet">fednb {escape(__version__)}, {len(found)} '
         f"claims, run at scale {escape(scale)}. Each claim is a rule that numbers can fail; the paper's own numbers "
-        f"are put to the same rule.</p>\n{FIND}{counts(shown)}{body}<script>{SCRIPT}</script></body></html>\n"
+        f"are put to the same rule.</p>\n{counts(shown)}{FIND}{body}</main>"
+        f"<script>{static('filter.js')}</script></body></html>\n"
     )
+
+
+def static(name: str) -> str:
+    """A file of the site, for a page that has to carry it inside."""
+    return (Path(__file__).parent / "static" / name).read_text(encoding="utf-8")
 
 
 def by_paper(found: pd.DataFrame, titles: dict[str, str]) -> dict[str, list[Row]]:

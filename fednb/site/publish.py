@@ -16,7 +16,7 @@ from fednb.grid import SCALES
 from fednb.paper import Paper, papers, shelf
 from fednb.progress import Bar, bar_of
 from fednb.site.book import Book, short
-from fednb.site.claims import Row
+from fednb.site.claims import Row, static
 from fednb.site.front import benchmarks_page, front_page, gallery_page, notebooks_page, paper_page, papers_page
 from fednb.site.methods import methods_page
 from fednb.site.notebook import notebook_page
@@ -29,7 +29,7 @@ from fednb.version import commit
 if TYPE_CHECKING:
     import pandas as pd
 
-STATIC = ("style.css", "site.js")
+STATIC = ("style.css", "filter.js", "search.js")
 
 
 class NothingExecuted(ValueError):
@@ -114,7 +114,7 @@ def _write(pages: list[Page], folder: Path) -> None:
         for url, thing in page.files.items():
             _put(folder / url, thing if isinstance(thing, bytes) else thing.read_bytes())
     for name in STATIC:
-        _put(folder / name, (Path(__file__).parent / "static" / name).read_bytes())
+        _put(folder / name, static(name).encode())
     found = [[f.kind, f.title, f.url, f.text] for page in pages for f in page.found]
     text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
     _put(folder / "search-index.js", f"window.fednbIndex = {text};\n".encode())

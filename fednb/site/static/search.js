@@ -1,4 +1,4 @@
-// Search over all pages and filters of long lists. Works from a local folder: the index is a script, not a request.
+// Search over all pages. Works from a local folder: the index is a script, not a request. filter.js comes before it.
 "use strict";
 const root = document.body.dataset.root, MOST = 24;
 const box = document.getElementById("search"), list = document.getElementById("results");
@@ -14,8 +14,6 @@ function load() {
   document.head.append(script);
 }
 
-const plain = text => text.toLowerCase().normalize("NFKD").replace(/[\u0300-\u036f]/g, "");
-const wordsOf = text => plain(text).split(/\s+/).filter(Boolean);
 const WORTH = { method: 6, paper: 5, notebook: 4, claim: 3, reading: 2, heading: 1 };
 
 // Every word must be there; one in the title, and at its beginning, counts for more.
@@ -119,19 +117,3 @@ document.addEventListener("keydown", event => {
     box.select();
   }
 });
-
-// A box that leaves of a long list what has all the words.
-const find = document.getElementById("find");
-if (find) {
-  // Not in the rules: each of them names every verdict.
-  const textOf = each => plain(each.textContent.replace(each.querySelector(".rule")?.textContent ?? "", ""));
-  const things = [...document.querySelectorAll("tr.claim, .gallery figure")].map(each => [each, textOf(each)]);
-  find.addEventListener("input", () => {
-    const words = wordsOf(find.value);
-    let left = 0;
-    for (const [each, text] of things) left += !(each.hidden = !words.every(word => text.includes(word)));
-    for (const section of document.querySelectorAll("main section"))
-      section.hidden = !section.querySelector("tr.claim:not([hidden]), figure:not([hidden])");
-    document.getElementById("shown").textContent = words.length ? `${left} of ${things.length}` : "";
-  });
-}
