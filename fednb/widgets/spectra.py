@@ -15,7 +15,7 @@ from fednb.widgets.frame import CannotDraw, Explorer, Values, offer, slim
 from fednb.widgets.later import Later
 from fednb.widgets.look import Look, Losses
 from fednb.widgets.spectra_scene import TOP, Scene
-from fednb.widgets.spectra_words import Told
+from fednb.widgets.spectra_words import Effect
 from fednb.widgets.stored import ALPHAS, METHODS, NEEDED, Stored, first_set, stored
 
 CHOICES: dict[str, Callable[[Stored], tuple[str, Any]]] = {  # label and value of a run, from the first choice down
@@ -121,7 +121,7 @@ class Spectra(Explorer):
         if not any(before.norms):
             raise CannotDraw(f"{mine.method} perturbs nothing: choose FedSAM, FedFFT or another that looks uphill.")
         losses = self._losses(mine, t, pair, ratio)
-        told = Told(look, before, after, pair, losses, _losses_of(mine, t, self.device).samples)
+        told = Effect(look, before, after, pair, losses, _losses_of(mine, t, self.device).samples)
         head = f"{mine.data}, α {mine.alpha}, {mine.method}, round {t}, {layer}: r = {ratio:g}, {told.short}"
         return self.scene.show(look, before, after, ratio, pair, head), told.table
 

@@ -12,7 +12,7 @@ LINE = "<p style='line-height: 1.4'>"
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class Effect:
     """What a cut did to a pair of clients (rows). losses: at w, then for each at w + δ and w + Φ(δ); None: to come."""
 
     look: Look
