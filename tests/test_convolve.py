@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from fednb.engines.convolve import FORMS, channels_last
+from fednb.engines.convolve import FORMS, _summed, channels_last
 
 aten = torch.ops.aten
 CASES = [
@@ -17,6 +17,7 @@ CASES = [
     (3, 16, 3, 1, 1, 6),
     (1, 8, 5, 1, 0, 8),
     (3, 8, 7, 2, 3, 9),
+    (3, 8, 1, 1, 1, 5),  # one by one, but with a rim of zeros
 ]
 
 
@@ -57,9 +58,9 @@ def test_forms_have_its_gradients(case, mask):
             torch.testing.assert_close(ours, wanted, rtol=1e-11, atol=1e-11)
 
 
-def test_small_kernels_become_products_and_the_library_has_the_rest():
-    """1x1 kernels: no convolution is left. Others: one, with the channels last."""
-    for case, left in ((CASES[3], 0), (CASES[0], 1)):
+def test_small_kernels_and_few_channels_become_products_and_the_library_has_the_rest():
+    """1x1 kernels, 3 channels to 16: no convolution is left. Others, also one to one: one, with the channels last."""
+    for case, left in ((CASES[3], 0), (CASES[5], 0), (CASES[0], 1), ((1, 1, 3, 1, 1, 6), 1)):
         x, w, _, how = given(case, 3, False)
         targets = traced(lambda x, w: aten.convolution(x, w, None, *how), x, w)[1]  # noqa: B023
         assert targets.count(aten.convolution.default) == left
@@ -75,3 +76,13 @@ def test_other_convolutions_stay_as_they_are():
     along = [[1], [1], [1], False, [0], 1]
     run, _ = traced(lambda x, w: aten.convolution(x, w, None, *along), x[:, 0], w[:, :6, 0])
     assert torch.equal(run(x[:, 0], w[:, :6, 0]), aten.convolution(x[:, 0], w[:, :6, 0], None, *along))
+
+
+def test_long_sums_in_pieces_are_the_sum():
+    """M = 1200 rows of 4 and 6: 1200 · 10 / (4 · 24) = 125, so 60 pieces, the most up to 64 that divide; 7: one."""
+    for many in (1200, 7):
+        x, y = torch.randn(2, 3, many, 6, dtype=torch.float64).unbind()
+        parts = make_fx(lambda x, y: _summed(x[..., :4], y))(x, y)
+        torch.testing.assert_close(parts(x, y), x[..., :4].transpose(1, 2) @ y, rtol=1e-12, atol=1e-12)
+        pieces = next(node.args[1][0] // 3 for node in parts.graph.nodes if node.target == aten.view.default)
+        assert pieces == (60 if many == 1200 else 1)

@@ -133,10 +133,11 @@ def _captured(step: Callable[[Buffers], None], buffers: Buffers, compiled: bool)
 
 @contextmanager
 def fastest_convolutions() -> Iterator[None]:
-    """Let the library try its algorithms once for every shape, and keep the fastest."""
-    was = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = True
+    """Let the library try all its algorithms once for every shape, and keep the fastest."""
+    cudnn = torch.backends.cudnn
+    was = cudnn.benchmark, cudnn.benchmark_limit
+    cudnn.benchmark, cudnn.benchmark_limit = True, 0
     try:
         yield
     finally:
-        torch.backends.cudnn.benchmark = was
+        cudnn.benchmark, cudnn.benchmark_limit = was

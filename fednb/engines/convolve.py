@@ -1,8 +1,9 @@
 """The convolutions of a cohort in forms that a GPU does fast.
 
 Under vmap the clients' convolutions become one with a group for each client. Vendor libraries do these well with the
-channels last, except for 1x1 kernels, which they take group by group: those are matrix products here. `FORMS` goes to
-the tracer, which puts them in the place of what it meets; a form answers NotImplemented where the library is to do it.
+channels last, except for 1x1 kernels and for images of few channels, which they take group by group: those are matrix
+products here, of what the kernel sees at each place. `FORMS` goes to the tracer, which puts them in the place of what
+it meets; a form answers NotImplemented where the library is to do it.
 """
 
 from __future__ import annotations
@@ -11,20 +12,25 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 Pair = Sequence[int]
+FEW, MANY = 4, 8  # channels: so few of an image at most, and so many of what is made of it at least
+ALIGNED = 8  # numbers: tensor cores want rows of whole 16 bytes
+PIECES = 64  # of a long sum, at most: as many as keep a GPU busy
 
 
 def convolution(
     x: Tensor, w: Tensor, bias: Tensor | None, stride: Pair, padding: Pair, dilation: Pair, transposed: bool,
     output_padding: Pair, groups: int,
 ) -> Any:  # fmt: skip
-    """x `[N, G c, H, W]`, w `[G o, c, 1, 1]` -> `[N, G o, H', W']`."""
-    if not _pointwise(x, w, padding, transposed):
+    """x `[N, G c, H, W]`, w `[G o, c, kh, kw]` -> `[N, G o, H', W']`."""
+    if not _is_product(x, w, padding, transposed, groups):
         return NotImplemented
-    seen = x[:, :, :: stride[0], :: stride[1]]
-    out = _images(_rows(seen, groups) @ _matrix(w, groups), seen)
+    seen = _seen(x, w, stride, padding, dilation, groups)
+    kernels = F.pad(_matrix(w, groups), (0, 0, 0, seen.shape[-1] - w.shape[1:].numel()))
+    out = _images(seen @ kernels, _sides(x, w, stride, padding, dilation))
     return out if bias is None else out + bias.view(-1, 1, 1)
 
 
@@ -33,19 +39,47 @@ def convolution_backward(
     transposed: bool, output_padding: Pair, groups: int, mask: Sequence[bool],
 ) -> Any:  # fmt: skip
     """The gradients of x, w and the bias (where the mask wants them) from that of the output, g."""
-    if not _pointwise(x, w, padding, transposed):
+    if not _is_product(x, w, padding, transposed, groups) or (mask[0] and not _pointwise(w, padding)):
         return NotImplemented
-    seen, back = x[:, :, :: stride[0], :: stride[1]], _rows(g, groups)
+    back = _rows(g, groups)
     of_x = of_w = None
     if mask[0]:
-        of_x = _images(back @ _matrix(w, groups).transpose(1, 2), seen)
+        of_x = _images(back @ _matrix(w, groups).transpose(1, 2), (len(g), *g.shape[2:]))
         if max(stride) > 1:
             whole = torch.zeros_like(x)
             whole[:, :, :: stride[0], :: stride[1]] = of_x
             of_x = whole
     if mask[1]:
-        of_w = (back.transpose(1, 2) @ _rows(seen, groups)).reshape(w.shape)
+        seen = _seen(x, w, stride, padding, dilation, groups)
+        of_w = _summed(back, seen)[..., : w.shape[1:].numel()].reshape(w.shape)
     return of_x, of_w, g.sum((0, 2, 3)) if mask[2] else None
+
+
+def _is_product(x: Tensor, w: Tensor, padding: Pair, transposed: bool, groups: int) -> bool:
+    if x.dim() != 4 or transposed:
+        return False
+    return _pointwise(w, padding) or (w.shape[1] <= FEW and len(w) >= MANY * groups)
+
+
+def _pointwise(w: Tensor, padding: Pair) -> bool:
+    return w.shape[2:].numel() == 1 and max(padding) == 0
+
+
+def _seen(x: Tensor, w: Tensor, stride: Pair, padding: Pair, dilation: Pair, groups: int) -> Tensor:
+    """What a kernel sees at each place of each image, `[G, N H' W', c kh kw]`, and zeros to a whole number of 8."""
+    if _pointwise(w, padding):
+        return _rows(x[:, :, :: stride[0], :: stride[1]], groups)
+    patches = F.unfold(x, list(w.shape[2:]), dilation, padding, stride)  # [N, G c kh kw, H' W']
+    rows = patches.view(len(x), groups, -1, patches.shape[-1]).permute(1, 0, 3, 2).flatten(1, 2)
+    return F.pad(rows, (0, -rows.shape[-1] % ALIGNED))
+
+
+def _sides(x: Tensor, w: Tensor, stride: Pair, padding: Pair, dilation: Pair) -> tuple[int, int, int]:
+    """How many images the output has, how high and how wide."""
+    high, wide = (
+        (x.shape[2 + i] + 2 * padding[i] - dilation[i] * (w.shape[2 + i] - 1) - 1) // stride[i] + 1 for i in (0, 1)
+    )
+    return len(x), high, wide
 
 
 def _rows(x: Tensor, groups: int) -> Tensor:
@@ -54,18 +88,22 @@ def _rows(x: Tensor, groups: int) -> Tensor:
 
 
 def _matrix(w: Tensor, groups: int) -> Tensor:
-    """Kernels `[G o, c, 1, 1]` as `[G, c, o]`."""
+    """Kernels `[G o, c, kh, kw]` as `[G, c kh kw, o]`."""
     return w.reshape(groups, len(w) // groups, -1).transpose(1, 2)
 
 
-def _images(rows: Tensor, like: Tensor) -> Tensor:
+def _images(rows: Tensor, sides: tuple[int, int, int]) -> Tensor:
     """Rows `[G, N H W, c]` as images `[N, G c, H, W]`."""
-    n, _, high, wide = like.shape
-    return rows.transpose(0, 1).reshape(n, high, wide, -1).permute(0, 3, 1, 2).contiguous()
+    return rows.transpose(0, 1).reshape(*sides, -1).permute(0, 3, 1, 2).contiguous()
 
 
-def _pointwise(x: Tensor, w: Tensor, padding: Pair, transposed: bool) -> bool:
-    return x.dim() == 4 and w.shape[2:].numel() == 1 and max(padding) == 0 and not transposed
+def _summed(x: Tensor, y: Tensor) -> Tensor:
+    """xᵀ y of `[G, M, o]` and `[G, M, c]`, for large M in pieces that are summed afterwards."""
+    (groups, many, o), c = x.shape, y.shape[-1]
+    worth = min(PIECES, many * (o + c) // (4 * o * c))  # they may add a quarter to what is read
+    pieces = max(p for p in range(1, max(worth, 1) + 1) if many % p == 0)
+    parts = x.reshape(groups * pieces, -1, o).transpose(1, 2) @ y.reshape(groups * pieces, -1, c)
+    return parts.view(groups, pieces, o, c).sum(1)
 
 
 FORMS: dict[Any, Callable[..., Any]] = {
