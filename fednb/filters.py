@@ -6,6 +6,7 @@ it (kernels, flattening orders). `where` chooses layers by name: "fc.*", "!fc.*"
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import ceil, inf, prod
@@ -15,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fednb.lowest import without_lowest
+from fednb.lowest import each_without_lowest, fits, without_lowest
 from fednb.streams import stream
 from fednb.vectors import TINY, norm
 
@@ -51,6 +52,10 @@ class Filter:
     def idle(self, n: int) -> bool:
         """Whether every layer of n numbers passes unchanged, so that nobody need ask."""
         return False
+
+    def at_once(self, x: Tensor, sizes: tuple[int, ...], picked: Sequence[int]) -> Tensor | None:
+        """All layers of x `[..., P]`, of which those picked are touched; None where layer by layer is as good."""
+        return None
 
     @property
     def short(self) -> str:
@@ -94,6 +99,12 @@ class HighPass(_Band):
 
     def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
         return without_lowest(x, cut(self.ratio, x.shape[-1]))
+
+    def at_once(self, x: Tensor, sizes: tuple[int, ...], picked: Sequence[int]) -> Tensor | None:
+        if not fits(x):
+            return None
+        counts = (cut(self.ratio, n) if i in picked else 0 for i, n in enumerate(sizes))
+        return each_without_lowest(x, sizes, tuple(counts))
 
 
 @dataclass(frozen=True)

@@ -114,9 +114,12 @@ class Layout:
     def map(self, filter: Callable[..., Tensor], x: Tensor) -> Tensor:
         """Apply a filter layer by layer (or, if it says `whole`, to all chosen layers at once, told their shapes).
 
-        Small layers of one shape go through it together; those of a size that it calls `idle` do not go at all.
+        Small layers of one shape go through it together; those of a size that it calls `idle` do not go at all. What a
+        filter does to all layers `at_once` comes before that.
         """
         picked = [i for i, yes in enumerate(self.select(getattr(filter, "where", "*"))) if yes]
+        if (at_once := getattr(filter, "at_once", None)) and (done := at_once(x, self.sizes, picked)) is not None:
+            return done
         pieces = list(x.split(self.sizes, dim=-1))
         if getattr(filter, "whole", False):
             done = filter(torch.cat([pieces[i] for i in picked], dim=-1), tuple(self.shapes[i] for i in picked))

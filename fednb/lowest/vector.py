@@ -4,7 +4,7 @@ The lowest `count` frequencies of n numbers are m = 2 count − 1 waves: the con
 projection on them, comes in three forms that differ in rounding only:
 
     waves       P x = Q Qᵀ x with the waves as columns of Q: for short vectors and few waves
-    blocks      the same in two stages, for long vectors: see `Blocks`, and `BlocksOnGpu` for the same in few launches
+    blocks      the same in two stages, for long vectors: see `Blocks`
     transform   the whole real transform, zeros, and back: for what is left, such as lengths without divisors
 
 The form follows from n, count, dtype and device alone, so that a vector has one answer in any company.
@@ -24,7 +24,6 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 SMALL = {torch.float32: 1e-8, torch.float64: 1e-15}  # singular values of a block's waves that count as nothing
 MOST_WAVES = 1_000_000  # numbers in Q on a GPU, up to which two products are faster (one H200, ResNet-20, 10 clients)
-ALIGNED = 4  # a GPU's fast products want rows of whole 16 bytes
 Inside = tuple[np.ndarray, np.ndarray]  # even and odd functions of the numbers in a block
 
 
@@ -66,10 +65,8 @@ class Waves:
         turns = np.outer(np.arange(n), np.arange(1, count)) % n * (2 * pi / n)  # whole turns off before rounding
         scale = sqrt(2 / n)
         q = np.concatenate([np.full((n, 1), sqrt(1 / n)), scale * np.cos(turns), scale * np.sin(turns)], axis=1)
-        if device.type != "cpu":
-            q = _aligned(q)
         there = _constant(q, dtype, device)
-        return cls(there, there.T.contiguous() if device.type == "cpu" else there.T)  # BLAS on a CPU wants it in order
+        return cls(there, there.T.contiguous())  # BLAS wants it in order
 
     def __call__(self, x: Tensor) -> Tensor:
         return x @ self.there @ self.back
@@ -116,44 +113,6 @@ class Blocks:
         return low.reshape(x.shape)
 
 
-@dataclass(frozen=True, eq=False)
-class BlocksOnGpu:
-    """The same as `Blocks`, in few launches and without complex products, which compilers for GPUs leave alone.
-
-    With the odd functions turned by −i on the way in and by i on the way out every c is real, and so is their sum over
-    k, one matrix `[R, R]` for each h.
-    """
-
-    there: Tensor  # Bᵀ [R, b]
-    even: int  # how many of the functions are even; they come first
-    mixed: Tensor  # Σ_k c_k c_kᵀ / (a b) [h, R, R], the odd functions turned; 1/a is the inverse transform's
-
-    @classmethod
-    def of(cls, n: int, count: int, inside: Inside, dtype: torch.dtype, device: torch.device) -> BlocksOnGpu:
-        even, odd = inside
-        odd = _aligned(odd, beside=even.shape[1])
-        c = np.concatenate(seen_inside(n, count, (even, odd)), axis=1)
-        there = np.concatenate([even, odd], axis=1).T
-        return cls(
-            _constant(there, dtype, device), even.shape[1], _constant(c @ c.transpose(0, 2, 1) / n, dtype, device)
-        )
-
-    def __call__(self, x: Tensor) -> Tensor:
-        (R, b), H = self.there.shape, len(self.mixed)
-        a = x.shape[-1] // b
-        u = torch.view_as_real(torch.fft.rfft(self.there @ x.reshape(-1, a, b).mT)[..., :H])  # [C, R, H, 2]
-        v = self.mixed @ self._turned(u, -1).permute(2, 1, 0, 3).reshape(H, R, -1)
-        v = self._turned(v.view(H, R, -1, 2).permute(2, 1, 0, 3), 1)
-        low = torch.fft.irfft(torch.view_as_complex(v), n=a, norm="forward").mT @ self.there
-        return low.reshape(x.shape)
-
-    def _turned(self, z: Tensor, sign: int) -> Tensor:
-        """The odd functions times i or −i."""
-        even, odd = z[:, : self.even], z[:, self.even :]
-        turned = torch.stack([-sign * odd[..., 1], sign * odd[..., 0]], dim=-1)
-        return torch.cat([even, turned], dim=1).contiguous()
-
-
 def seen_inside(n: int, count: int, inside: Inside) -> tuple[np.ndarray, np.ndarray]:
     """What the waves have of the even and of the odd functions, `[h, ·, k]`: Bᵀ cos(2πsk/n) and Bᵀ sin(2πsk/n).
 
@@ -186,19 +145,17 @@ def functions_inside(b: int, fastest: float, small: float) -> Inside:
 
 
 @lru_cache(maxsize=64)
-def projection(n: int, count: int, dtype: torch.dtype, device: torch.device) -> Waves | Blocks | BlocksOnGpu | None:
+def projection(n: int, count: int, dtype: torch.dtype, device: torch.device) -> Waves | Blocks | None:
     """P in the form that costs least, with its constants on the device; none where that is the whole transform."""
     if dtype not in SMALL:
         return None
-    cpu = device.type == "cpu"
-    b = block(n, min(64, n / count)) if cpu else block(n, 256, most=512)
+    b = block(n, min(64, n / count))
     inside = functions_inside(b, 2 * pi * (count - 1) / n, SMALL[dtype])
-    form = cheapest(n, count, b, sum(f.shape[1] for f in inside), cpu)
+    form = cheapest(n, count, b, sum(f.shape[1] for f in inside), device.type == "cpu")
     with _disable_current_modes(), torch.inference_mode(False):  # no part of the trace that may be the first to ask
         if form == "waves":
             return Waves.of(n, count, dtype, device)
-        kind = Blocks if cpu else BlocksOnGpu
-        return kind.of(n, count, inside, dtype, device) if form == "blocks" else None
+        return Blocks.of(n, count, inside, dtype, device) if form == "blocks" else None
 
 
 def block(n: int, wanted: float, most: int = 128) -> int:
@@ -209,21 +166,16 @@ def block(n: int, wanted: float, most: int = 128) -> int:
 def cheapest(n: int, count: int, b: int, functions: int, cpu: bool) -> str:
     """Which form to take: on a CPU by µs for one vector (fitted on one core of a Neoverse-N1, float32, n to 2 million).
 
-    On a GPU launches count most: waves as long as Q is small, then blocks if they leave half or less.
+    On a GPU, where layers are better done at once, see `fednb.lowest.layers`: waves as long as Q is small.
     """
     m = 2 * count - 1
     if not cpu:
-        return "waves" if n * m <= MOST_WAVES else "blocks" if 2 * functions <= b else "transform"
+        return "waves" if n * m <= MOST_WAVES else "transform"
     times = {"waves": 20 + 0.0006 * n * m, "transform": 35 + 0.022 * n}
     if b > 1:
         alike = m * b / n + 1  # waves that look the same between blocks
         times["blocks"] = 130 + n * (0.0005 + functions * (0.0005 + (0.01 + 0.004 * alike) / b))
     return min(times, key=times.__getitem__)
-
-
-def _aligned(x: np.ndarray, beside: int = 0) -> np.ndarray:
-    """Columns of zeros behind x, so that with those that stand beside it there is a whole number of `ALIGNED`."""
-    return np.pad(x, [(0, 0), (0, -(x.shape[1] + beside) % ALIGNED)])
 
 
 def _constant(x: np.ndarray, dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -1,0 +1,187 @@
+"""All layers of flat vectors without their lowest frequencies, at once: on a GPU launches cost more than numbers.
+
+Every layer goes through the three stages of `fednb.lowest.vector.Blocks`. The first and the last, which touch all
+numbers, are one launch each for all layers; the one between, on a tenth of them, is done for all layers of a size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from math import gcd, pi
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+from fednb.lowest.blocks import LINE, ROWS, Tile, has_kernels, less_in_blocks, seen_in_blocks, table
+from fednb.lowest.vector import SMALL, block, functions_inside, seen_inside, without_lowest
+
+SMALL_IN_TF32 = 1e-4  # what such products make of a number's last digits is several times as much
+LONGEST = 256  # numbers in a block: longer ones leave fewer coefficients, and cost more products
+NARROWEST = 16  # functions: tensor cores take no fewer
+MOST_IN_MATRIX = 20_000_000  # numbers that a GPU reads in less time than the launches of two transforms take
+
+
+def fits(x: Tensor) -> bool:
+    """Whether vectors are better done at once: single precision, on a GPU for which kernels can be made."""
+    plain = not isinstance(x, FakeTensor) and not torch._C._functorch.is_functorch_wrapped_tensor(x)
+    return plain and x.dtype == torch.float32 and not x.requires_grad and has_kernels(x.device)
+
+
+def each_without_lowest(x: Tensor, sizes: tuple[int, ...], counts: tuple[int, ...]) -> Tensor:
+    """x `[..., P]` of layers of these sizes, each without its lowest so many frequencies.
+
+    >>> each_without_lowest(torch.tensor([1.0, 2.0, 3.0, 6.0, 5.0, 4.0]), sizes=(4, 2), counts=(1, 0))
+    tensor([-2., -1.,  0.,  3.,  5.,  4.])
+    """
+    tf32 = torch.backends.cuda.matmul.allow_tf32
+    plan = planned(sizes, counts, tf32, x.device)
+    flat = x.reshape(-1, x.shape[-1])
+    y = _less(flat, plan, tf32) if plan.groups else flat.clone()
+    for here, count in plan.rest:
+        y[:, here] = without_lowest(flat[:, here], count)
+    return y.view(x.shape)
+
+
+def _less(x: Tensor, plan: Plan, tf32: bool) -> Tensor:
+    numbers = [group.numbers for group in plan.groups]
+    u = seen_in_blocks(x, plan.tiles, plan.functions, plan.width, sum(numbers), plan.aligned, tf32)
+    parts = zip(plan.groups, u.split([len(x) * each for each in numbers]), strict=True)
+    v = torch.cat([group.between(part.view(-1, group.size)).view(-1) for group, part in parts])
+    return less_in_blocks(x, v, plan.tiles, plan.passing, plan.functions, plan.width, plan.aligned, tf32)
+
+
+@dataclass(frozen=True, eq=False)
+class Mixed:
+    """What `Blocks` does between its products, for rows u of a complex numbers for every two functions.
+
+    Of each pair of real series, an even function's and an odd one's, one complex transform is taken: Z = E + i O. As
+    E_h = (Z_h + Z̄_−h) / 2 and −i O_h = (Z̄_−h − Z_h) / 2, and as the waves' c are real where odd functions are turned by
+    −i, everything between Z and the answer Y is one real matrix for each h: (Y_h, Ȳ_−h) = mix_h (Z_h, Z̄_−h).
+    """
+
+    mix: Tensor  # [h, R, R]
+    a: int
+
+    @classmethod
+    def of(cls, n: int, count: int, even: np.ndarray, odd: np.ndarray) -> Mixed:
+        one = np.eye(even.shape[1])
+        there = np.block([[one, one], [-one, one]]) / 2
+        back = np.block([[one, -one], [one, one]])
+        c = np.concatenate(seen_inside(n, count, (even, odd)), axis=1)
+        mix = back @ (c @ c.transpose(0, 2, 1) / n) @ there  # 1/n: of 1/b in `Blocks` and 1/a of the inverse transform
+        return cls(torch.from_numpy(mix), n // len(even))
+
+    def __call__(self, u: Tensor) -> Tensor:
+        a, (H, R, _) = self.a, self.mix.shape
+        z = torch.view_as_real(torch.fft.fft(torch.view_as_complex(u.view(-1, R // 2, a, 2))))
+        minus = torch.cat([z[:, :, :1], z[:, :, a - H + 1 :].flip(2)], dim=2)  # −h for h = 0 … H − 1
+        both = torch.cat([z[:, :, :H], _conjugate(minus)], dim=1)  # [C, R, H, 2]
+        new = self.mix @ both.permute(2, 1, 0, 3).reshape(H, R, -1)
+        plus, minus = new.view(H, R, -1, 2).permute(2, 1, 0, 3).chunk(2, dim=1)
+        twins = min(H - 1, (a - 1) // 2)  # those with an h and a −h of their own
+        none = plus.new_zeros(1).expand(*plus.shape[:2], a - H - twins, 2)
+        y = torch.cat([plus, none, _conjugate(minus[:, :, 1 : 1 + twins]).flip(2)], dim=2)
+        return torch.view_as_real(torch.fft.ifft(torch.view_as_complex(y), norm="forward")).flatten(1)
+
+    def matrix(self) -> Tensor:
+        """The same for all h at once, u ↦ u M."""
+        return self(torch.eye(self.a * self.mix.shape[1], dtype=self.mix.dtype))
+
+
+def _conjugate(z: Tensor) -> Tensor:
+    return torch.stack([z[..., 0], -z[..., 1]], dim=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Layers of one size: what is done to each one's coefficients, `size` in number; `numbers` for all of a client."""
+
+    size: int
+    numbers: int
+    mixed: Mixed | Tensor
+
+    def between(self, u: Tensor) -> Tensor:
+        return u @ self.mixed if isinstance(self.mixed, Tensor) else self.mixed(u)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What is done to vectors of certain layers, with all constants on the device."""
+
+    tiles: Tensor  # of layers in blocks
+    passing: Tensor  # tiles of what passes
+    functions: Tensor
+    width: int
+    aligned: int
+    groups: tuple[Group, ...]
+    rest: tuple[tuple[slice, int], ...]  # layers that blocks do not suit: where they are, and their counts
+
+
+@lru_cache(maxsize=8)
+def planned(sizes: tuple[int, ...], counts: tuple[int, ...], tf32: bool, device: torch.device) -> Plan:
+    """Where everything is and goes."""
+    small = SMALL_IN_TF32 if tf32 else SMALL[torch.float32]
+    with _disable_current_modes(), torch.inference_mode(False):  # no part of the trace that may be the first to ask
+        return _planned(sizes, counts, small, device)
+
+
+def _planned(sizes: tuple[int, ...], counts: tuple[int, ...], small: float, device: torch.device) -> Plan:
+    starts = [0, *accumulate(sizes)]
+    alike: dict[tuple[int, int], list[int]] = {}
+    for start, n, count in zip(starts, sizes, counts, strict=False):
+        alike.setdefault((n, count), []).append(start)
+    inside = {key: found for key in alike if (found := pairs_inside(*key, small)) is not None}
+    width = max((1 << (2 * even.shape[1] - 1).bit_length() for even, _ in inside.values()), default=0)
+    width = max(width, NARROWEST)
+    tiles: list[Tile] = []
+    passing: list[Tile] = []
+    groups: list[Group] = []
+    functions: list[np.ndarray] = []
+    rest: list[tuple[slice, int]] = []
+    for (n, count), at in alike.items():
+        if (n, count) not in inside:
+            passing += [tile for start in at for tile in _passing(start, n)]
+            rest += [(slice(start, start + n), count) for start in at if count]
+            continue
+        even, odd = inside[n, count]
+        b, R = len(even), 2 * even.shape[1]
+        size, before = n // b * R, sum(group.numbers for group in groups)
+        tiles += [
+            Tile(start + q * b, min(ROWS, n // b - q) * b, b, sum(map(np.size, functions)), R,
+                 before, len(at) * size, i * size + 2 * q, n // b)
+            for i, start in enumerate(at) for q in range(0, n // b, ROWS)
+        ]  # fmt: skip
+        functions.append(np.pad(np.stack([even, odd], axis=2).reshape(b, R), [(0, 0), (0, width - R)]))
+        mixed = Mixed.of(n, count, even, odd)
+        if size**2 <= MOST_IN_MATRIX:
+            groups.append(Group(size, len(at) * size, mixed.matrix().to(device, torch.float32)))
+        else:
+            groups.append(Group(size, len(at) * size, Mixed(mixed.mix.to(device, torch.float32), mixed.a)))
+    return Plan(
+        table(tiles).to(device), table(passing).to(device),
+        torch.from_numpy(np.concatenate([f.reshape(-1) for f in functions] or [np.zeros(0)])).to(device, torch.float32),
+        width, gcd(LINE, *(number for tile in tiles for number in (tile.start, tile.b))), tuple(groups), tuple(rest),
+    )  # fmt: skip
+
+
+def pairs_inside(n: int, count: int, small: float) -> tuple[np.ndarray, np.ndarray] | None:
+    """As many even as odd functions inside the blocks of a layer, zeros among them; none where half are not enough."""
+    b = block(n, LONGEST, most=LONGEST)
+    if not 1 <= count <= n // 2 or b == 1:
+        return None
+    both = functions_inside(b, 2 * pi * (count - 1) / n, small)
+    most = max(f.shape[1] for f in both)
+    most += most % 2  # pairs by twos: a GPU's fast products want rows of whole 16 bytes
+    even, odd = (np.pad(f, [(0, 0), (0, most - f.shape[1])]) for f in both)
+    return (even, odd) if 4 * most <= b else None
+
+
+def _passing(start: int, n: int) -> Iterator[Tile]:
+    for at in range(start, start + n, ROWS * LONGEST):
+        yield Tile(at, min(ROWS * LONGEST, start + n - at), LONGEST)
