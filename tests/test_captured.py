@@ -1,5 +1,8 @@
 """A captured step is the step, for every method. Without a GPU what was traced is replayed in place of the graph."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -66,6 +69,15 @@ def test_what_cannot_be_captured_is_taken_step_by_step(monkeypatch, capsys):
     assert said.count("a step of SCAFFOLD cannot be captured, and is slower: operation not permitted") == 1
 
 
+@pytest.mark.parametrize("name, looks", [("FedAvg", 0), ("FedSCAM", 1), ("q-FedAvg", 1), ("FedALA", 1)])
+def test_looks_before_training_are_captured_too(name, looks):
+    """Once for all rounds and steps, in a wave of two and one of one; only where a method looks at all."""
+    _, wanted, counted = rounds(method(name), "eager")
+    engine, w, seen = rounds(method(name), "graph", room=2)
+    torch.testing.assert_close(w, wanted, rtol=0, atol=1e-12)
+    assert (len(engine.looks), seen) == (looks, counted)
+
+
 def test_waves_are_one_cohort():
     """Three clients with room for two."""
     m = method("FedFFT-S")
@@ -110,3 +122,22 @@ def test_room_for_most_rounds():
     """A fixed count; by coin the mean and a standard deviation: 10 + 3 of 100 at 0.1."""
     many = SMALL.but(clients=100, participation=0.1)
     assert expected(many) == 10 and expected(many.but(sampling="coin")) == 13
+
+
+def test_garbage_is_collected_before_a_capture_and_not_during_it():
+    class Circle:
+        def __init__(self):
+            self.own = self
+
+    gone = weakref.ref(Circle())
+    with captured.nothing_collected():
+        assert gone() is None
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with captured.nothing_collected():
+            pass
+        assert not gc.isenabled(), "as it was"
+    finally:
+        gc.enable()

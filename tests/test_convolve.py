@@ -67,6 +67,14 @@ def test_small_kernels_and_few_channels_become_products_and_the_library_has_the_
         assert targets.count(aten.clone.default) >= 2 * left
 
 
+def test_what_patches_are_taken_of_is_in_memory():
+    """Once for each time that patches are taken; a 1x1 kernel sees every number once."""
+    for case, times in ((CASES[5], 1), (CASES[2], 0)):
+        x, w, _, how = given(case, 3, False)
+        targets = traced(lambda x, w: aten.convolution(2 * x, w, None, *how), x, w)[1]  # noqa: B023
+        assert targets.count(torch.ops.fednb.held.default) == times
+
+
 def test_other_convolutions_stay_as_they_are():
     """Dilated, transposed, and those of another number of axes."""
     x, w, _, how = given(CASES[0], 1, False)

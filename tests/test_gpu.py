@@ -1,5 +1,7 @@
 """On a GPU: the same numbers as on a CPU, in every way of taking a step. Run with `pytest -m gpu tests/test_gpu.py`."""
 
+import gc
+
 import pytest
 import torch
 
@@ -28,6 +30,7 @@ def one_round(m, device, way=None, setting=SMALL):
     s, table = problem.server(m, w, b), Table(m.buffers("per_client", problem.objective.layout, w))
     ids = participants(setting, 0, 0)
     k, _ = engine.train(m, s, ids, table.gather(ids, m.declared("per_client")))
+    assert way != "graph" or None not in engine.steps.values(), "its step was not captured"
     observed_server(m, k, s)
     return s.w.double().cpu(), k.evaluations.tolist(), engine.evaluate(*s.values(("w", "b")).values())
 
@@ -49,6 +52,17 @@ def test_compiled_steps_give_the_weights_of_the_cpu(name):
     w, seen, _ = one_round(method(name), "cuda", "compiled")
     torch.testing.assert_close(w, wanted, rtol=0, atol=1e-4)
     assert seen == counted
+
+
+def test_an_old_graph_does_not_spoil_a_new_one():
+    """With collections as often as can be, and a dead graph of the round before that only a collection finds."""
+    often = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        for name in ("FedAvg", "FedSAM"):
+            one_round(method(name), "cuda", "graph")  # which says if the step was not captured
+    finally:
+        gc.set_threshold(*often)
 
 
 def test_residual_networks_and_augmentation():

@@ -6,6 +6,7 @@ What is traced is `fednb.rounds.local_step` itself, so that methods know nothing
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from fednb.data.resident import ResidentPlan
 from fednb.engines.convolve import FORMS, channels_last
-from fednb.record import Cohort, Oracle, Server
+from fednb.record import Answer, Cohort, Oracle, Server
 from fednb.rounds import Method, local_step
 
 BESIDE = ("steps", "n", "samples")  # what a cohort has beside its rows, one number per client
@@ -55,21 +56,49 @@ class CapturedStep:
 
     def walk(self, k: Cohort, s: Server, plan: ResidentPlan) -> None:
         """All steps of a round."""
-        b, C, S = self.buffers, len(k.ids), plan.index.shape[1]
+        b, C = self.buffers, len(k.ids)
         for name, x in (_of_cohort(k) | _of_server(s)).items():
             (b[name] if b[name].shape == x.shape else b[name][:C]).copy_(x)
         b["k.steps"][C:] = 0
-        b["index"].fill_(-1)
-        b["index"][:C, :S].copy_(plan.index)
-        if plan.how is not None:
-            b["how"][:C, :S].copy_(plan.how)
-        b["step"].zero_()
+        _turn_to(b, plan)
         for _ in range(k.max_steps):
             self.launch()
         new = {name: b[f"k.{name}"][:C].clone() for name in self.written}
         vars(k).update(samples=new.pop("samples"), evaluations=k.evaluations + self.asked * k.counts)
         k.receive(new)
         s.receive({}, self.read)
+
+
+class CapturedOracle:
+    """The gradients of a cohort where a method looks outside of its steps: a pilot, a loss before training."""
+
+    def __init__(self, w: Tensor, b: Tensor, plan: ResidentPlan, size: tuple[int, int], oracle_of: OracleOf) -> None:
+        began, (clients, most) = time.perf_counter(), size
+        self.buffers = _batches(plan, clients, most)
+        self.buffers |= {name: x.new_zeros(clients, x.shape[-1]) for name, x in (("w", w), ("b", b), ("g", w))}
+        self.buffers |= {name: w.new_zeros(clients, 1) for name in ("loss", "count")}
+
+        def ask(buffers: Buffers) -> None:
+            oracle = oracle_of(ResidentPlan(plan.home, buffers["index"], buffers.get("how")))
+            g, loss, count, _ = oracle(buffers["w"], buffers["b"], buffers["step"])
+            for name, x in (("g", g), ("loss", loss), ("count", count)):
+                buffers[name].copy_(x)
+
+        self.launch, self.held = _captured(ask, self.buffers, compiled=False)
+        seconds = time.perf_counter() - began
+        print(f"fednb: captured a gradient of {clients} clients in {seconds:.1f} s", file=sys.stderr)
+
+    def turn_to(self, plan: ResidentPlan) -> None:
+        """Look at these batches from here on."""
+        _turn_to(self.buffers, plan)
+
+    def __call__(self, w: Tensor, b: Tensor, step: int | Tensor) -> Answer:
+        own, C = self.buffers, len(w)
+        own["w"][:C].copy_(w)
+        own["b"][:C].copy_(b)
+        own["step"].fill_(step)
+        self.launch()
+        return own["g"][:C].clone(), own["loss"][:C].clone(), own["count"][:C].clone(), b
 
 
 def _of_cohort(k: Cohort) -> Buffers:
@@ -87,11 +116,26 @@ def _made(k: Cohort, s: Server, plan: ResidentPlan, clients: int, most: int) -> 
     C = len(k.ids)
     b = {name: x.new_zeros((clients, *x.shape[1:]) if len(x) == C else x.shape) for name, x in _of_cohort(k).items()}
     b |= {name: torch.zeros_like(x) for name, x in _of_server(s).items()}
-    b["index"] = plan.index.new_full((clients, most, plan.index.shape[2]), -1)
+    return b | _batches(plan, clients, most)
+
+
+def _batches(plan: ResidentPlan, clients: int, most: int) -> Buffers:
+    """Room for the batches of a round, and for the number of a step."""
+    b = {"index": plan.index.new_full((clients, most, plan.index.shape[2]), -1)}
     if plan.how is not None:
         b["how"] = plan.how.new_zeros((*b["index"].shape, 3))
     b["step"] = torch.zeros((), dtype=torch.int64, device=plan.index.device)
     return b
+
+
+def _turn_to(b: Buffers, plan: ResidentPlan) -> None:
+    """A round's batches, from its first step on."""
+    C, S, _ = plan.index.shape
+    b["index"].fill_(-1)
+    b["index"][:C, :S].copy_(plan.index)
+    if plan.how is not None:
+        b["how"][:C, :S].copy_(plan.how)
+    b["step"].zero_()
 
 
 def _twin_of(k: Cohort, b: Buffers, oracle: Oracle) -> Cohort:
@@ -126,9 +170,22 @@ def _captured(step: Callable[[Buffers], None], buffers: Buffers, compiled: bool)
     for name, x in buffers.items():
         x.copy_(before[name])
     graph = torch.cuda.CUDAGraph()
-    with fastest_convolutions(), torch.cuda.graph(graph):
+    with fastest_convolutions(), nothing_collected(), torch.cuda.graph(graph):
         run(buffers)
     return graph.replay, run
+
+
+@contextmanager
+def nothing_collected() -> Iterator[None]:
+    """Collect garbage now, not while a graph is captured: an old graph that goes then takes the new one with it."""
+    was = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 @contextmanager

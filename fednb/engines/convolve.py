@@ -55,6 +55,17 @@ def convolution_backward(
     return of_x, of_w, g.sum((0, 2, 3)) if mask[2] else None
 
 
+@torch.library.custom_op("fednb::held", mutates_args=(), tags=[torch.Tag.flexible_layout])
+def held(x: Tensor) -> Tensor:
+    """x in memory: a compiler would make it anew, with all that made it, for each of the places that see it."""
+    return x.clone(memory_format=torch.contiguous_format)
+
+
+@held.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
 def _is_product(x: Tensor, w: Tensor, padding: Pair, transposed: bool, groups: int) -> bool:
     if x.dim() != 4 or transposed:
         return False
@@ -69,7 +80,7 @@ def _seen(x: Tensor, w: Tensor, stride: Pair, padding: Pair, dilation: Pair, gro
     """What a kernel sees at each place of each image, `[G, N H' W', c kh kw]`, and zeros to a whole number of 8."""
     if _pointwise(w, padding):
         return _rows(x[:, :, :: stride[0], :: stride[1]], groups)
-    patches = F.unfold(x, list(w.shape[2:]), dilation, padding, stride)  # [N, G c kh kw, H' W']
+    patches = F.unfold(held(x), list(w.shape[2:]), dilation, padding, stride)  # [N, G c kh kw, H' W']
     rows = patches.view(len(x), groups, -1, patches.shape[-1]).permute(1, 0, 3, 2).flatten(1, 2)
     return F.pad(rows, (0, -rows.shape[-1] % ALIGNED))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -12,15 +13,16 @@ from torch.func import grad_and_value, vmap
 
 from fednb.data.plan import Plan
 from fednb.data.resident import ResidentPlan
-from fednb.engines.captured import CapturedStep
+from fednb.engines.captured import CapturedOracle, CapturedStep, OracleOf
 from fednb.engines.loop import Loop
 from fednb.engines.objective import Objective, arithmetic
 from fednb.engines.problem import Problem
-from fednb.record import Answer, Cohort, Server, Told
+from fednb.record import Answer, Cohort, Oracle, Server, Told
 from fednb.rounds import Method, blank, observed_local, step_by_step
 
 WAYS = ("eager", "graph", "compiled")  # of taking a step: each launch by itself, as one graph, or compiled before that
 PAYS = {"graph": 100, "compiled": 4000}  # steps of a run from which capturing (seconds) and compiling (a minute) pay
+T = TypeVar("T")
 SPARE = 0.6  # the share of free GPU memory that a wave of clients may take
 
 
@@ -74,6 +76,7 @@ class Stacked(Loop):
         self.way, self.wanted = way, room
         self.room = 0  # not known before the first round
         self.steps: dict[tuple[object, ...], CapturedStep | None] = {}
+        self.looks: dict[tuple[object, ...], CapturedOracle | None] = {}
 
     def train(self, method: Method, s: Server, ids: Sequence[int], rows: dict[str, Tensor]) -> tuple[Cohort, int]:
         with arithmetic(self.problem.objective.precision):
@@ -84,9 +87,30 @@ class Stacked(Loop):
 
     def _wave(self, method: Method, s: Server, ids: Sequence[int], rows: dict[str, Tensor]) -> tuple[Cohort, int]:
         plan = self.problem.plan(s.t, list(ids))
-        k = self.problem.cohort(method, s, ids, rows, stacked_oracle(self.problem.objective, plan))
         captured = self.way != "eager" and isinstance(plan, ResidentPlan)
+        oracle = self._oracle(plan) if captured else stacked_oracle(self.problem.objective, plan)
+        k = self.problem.cohort(method, s, ids, rows, oracle)
         return k, observed_local(method, k, s, partial(self._walk, plan) if captured else step_by_step)
+
+    def _oracle(self, plan: ResidentPlan) -> Oracle:
+        """Gradients outside of captured steps: by a captured one too, which is made when a method first asks for it."""
+        own, turned = stacked_oracle(self.problem.objective, plan), False
+
+        def oracle(w: Tensor, b: Tensor, step: int | Tensor, *told: Told) -> Answer:
+            nonlocal turned
+            look = None if told else self._look(plan, w, b)
+            if look is None:
+                return own(w, b, step, *told)
+            if not turned:
+                look.turn_to(plan)
+                turned = True
+            return look(w, b, step)
+
+        return oracle
+
+    def _look(self, plan: ResidentPlan, w: Tensor, b: Tensor) -> CapturedOracle | None:
+        make = partial(CapturedOracle, w, b, plan, self._size, self._oracle_of)
+        return _kept(self.looks, (), make, "a gradient")
 
     def _walk(self, plan: ResidentPlan, method: Method, k: Cohort, s: Server) -> None:
         """The steps of a round by a captured one; launch by launch where that cannot be."""
@@ -98,16 +122,17 @@ class Stacked(Loop):
 
     def _step(self, plan: ResidentPlan, method: Method, k: Cohort, s: Server) -> CapturedStep | None:
         key = (method, *(x for x in k.values(k.names).values() if not isinstance(x, Tensor)))
-        if key not in self.steps:
-            size = (self.room, int(self.problem.steps.max()))
-            oracle_of = partial(stacked_oracle, self.problem.objective)
-            try:
-                self.steps[key] = CapturedStep(method, k, s, plan, size, oracle_of, self.way == "compiled")
-            except RuntimeError as error:
-                why = str(error).splitlines()[0]
-                print(f"fednb: a step of {method.name} cannot be captured, and is slower: {why}", file=sys.stderr)
-                self.steps[key] = None
-        return self.steps[key]
+        make = partial(CapturedStep, method, k, s, plan, self._size, self._oracle_of, self.way == "compiled")
+        return _kept(self.steps, key, make, f"a step of {method.name}")
+
+    @property
+    def _size(self) -> tuple[int, int]:
+        """The most clients of a wave and the most steps of a round."""
+        return self.room, int(self.problem.steps.max())
+
+    @property
+    def _oracle_of(self) -> OracleOf:
+        return partial(stacked_oracle, self.problem.objective)
 
     def _fitting(self, method: Method, s: Server, ids: Sequence[int]) -> int:
         """How many clients a GPU has room for: one gradient tells what a client takes."""
@@ -121,3 +146,17 @@ class Stacked(Loop):
         rows = len(blank(method, self.problem.objective.layout, w, b, 1)) + len(method.declared("per_client"))
         free = torch.cuda.mem_get_info(w.device)[0] + torch.cuda.memory_reserved(w.device) - before
         return max(1, int(SPARE * free / (one + 2 * rows * w.numel() * w.element_size())))
+
+
+def _kept(
+    kept: dict[tuple[object, ...], T | None], key: tuple[object, ...], make: Callable[[], T], what: str
+) -> T | None:
+    """What was captured before, or is now; nothing where that cannot be, and it is said once."""
+    if key not in kept:
+        try:
+            kept[key] = make()
+        except RuntimeError as error:
+            why = str(error).splitlines()[0]
+            print(f"fednb: {what} cannot be captured, and is slower: {why}", file=sys.stderr)
+            kept[key] = None
+    return kept[key]
