@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from fednb import filters as catalogue
-from fednb.bench import command, engines, filters, floor, kept, peers, scale
-from fednb.bench.engines import Bare, Federation, Timed, beside_first, compared, raced, radius, runner
+from fednb.bench import command, engines, filters, floor, kept, peers, precision, scale
+from fednb.bench.engines import Bare, Federation, Timed, beside_first, compared, raced, radius, runner, way_taken
+from fednb.bench.kept import in_table
 from fednb.bench.report import machine, table
 from fednb.bench.workload import BadWorkload, Workload, made, shape, usual
 from fednb.cli import main
@@ -151,6 +152,16 @@ def test_a_peer_is_handed_the_same_clients_and_batches():
         assert [len(y) for _, y in users[0].iter(4)] == [4, 3, 4, 3] and len(users[0]) == 7
 
 
+def test_the_way_is_the_one_that_was_taken():
+    """A step that could not be captured was launched piece by piece, whatever was asked for."""
+    engine = runner("stacked", tiny(), method("fedavg")).engine
+    assert way_taken(engine) == "eager" and way_taken(Loop(tiny().problem)) == way_taken(None) == ""
+    engine.way, engine.steps = "graph", {("a",): object()}
+    assert way_taken(engine) == "graph"
+    engine.steps[("b",)] = None
+    assert way_taken(engine) == "eager"
+
+
 def test_scale_runs_every_point_apart(capsys):
     """Two sizes in processes of their own; a point that needs more participants than clients is no point."""
     asked = ["bench", "scale", *TINY, "--clients", "1,3", "--participants", "2", "--rounds", "1", "--json"]
@@ -259,12 +270,13 @@ def test_python_m_fednb_is_the_command(monkeypatch, capsys):
 
 
 def test_figures_that_came_along_are_shown_with_machine_and_command(capsys):
-    """Every file has its command, and every row its engine, method and spread."""
+    """Every file has its command, and every row that was timed its engine, method and spread."""
     assert main(["bench", "kept"]) == 0
     out = capsys.readouterr().out
     for name, result in kept.results().items():
         assert f"{name}.json" in out and result["machine"]["commit"] in out
-        for row in result["rows"]:
+        assert f"{name}.json\n    {result.get('command', 'python -m fednb bench')}" in out
+        for row in result["rows"] if result["bench"] not in ("floor", "precision") else ():
             assert row["engine"] in (*engines.NAMES, "pfl-research") and row["n"] >= 3
             assert row["min"] <= row["seconds_per_round"] <= row["max"]
 
@@ -299,3 +311,41 @@ def test_bench_floor(capsys):
     assert row["gigabytes_per_round"] == pytest.approx(floor.of_gradient(work) * 2 * 2 / 1e9)  # 2 clients, 2 steps
     assert row["seconds_per_round"] > row["gigabytes_per_round"] / row["gigabytes_per_second"] > 0
     assert main(["bench", "floor", *TINY, "--methods", "fedsam"]) == 2
+
+
+PRECISE = ["bench", "precision", "--data", "digits", "--model", "cnn-small", "--samples", "100", "--clients", "4",
+           "--participation", "1.0", "--rounds", "2", "--epochs", "1", "--batch", "20"]  # fmt: skip
+
+
+def test_precisions_are_compared_seed_by_seed(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDNB_STORE", str(tmp_path))
+    assert main([*PRECISE, "--seeds", "2", "--json"]) == 0
+    fine, single = (seen := json.loads(capsys.readouterr().out.splitlines()[-1]))["rows"]
+    assert [fine["precision"], single["precision"], fine["n"]] == ["fp64", "fp32", 2]
+    assert fine["difference"] is None and fine["accuracy"] == pytest.approx(sum(fine["accuracies"]) / 2)
+    apart = [x - y for x, y in zip(single["accuracies"], fine["accuracies"], strict=True)]
+    assert single["difference"] == pytest.approx(sum(apart) / 2)
+    assert abs(single["loss"] - fine["loss"]) < 1e-5 and single["loss"] != fine["loss"]
+    assert seen["workload"]["rounds"] == 2 and "digits" in in_table(seen)
+
+
+def test_a_precision_that_diverged_has_no_accuracy():
+    class Gone:
+        accuracy_last, accuracies, status, rows = None, [50.0], "diverged", [{"train_loss": float("nan")}]
+
+        def summary(self):
+            return {"seconds_per_round": 1.0}
+
+    seen = precision.row("bf16", [Gone(), Gone()], [80.0, 81.0])
+    assert (seen["n"], seen["accuracy"], seen["difference"], seen["status"]) == (0, None, None, "diverged")
+
+
+@pytest.mark.parametrize(
+    "more, says",
+    [(["--seeds", "0"], "seeds = 0: must be at least 1"), (["--precisions", "bf16"], "is for a GPU"),
+     (["--method", "fedftt"], "no method 'fedftt'"), (["--rounds", "0"], "rounds = 0")],
+)  # fmt: skip
+def test_precision_says_what_is_wrong_before_anything_runs(more, says, capsys):
+    assert main([*PRECISE, *more]) == 2
+    assert says in capsys.readouterr().err
+

@@ -12,11 +12,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fednb.bench import engines, filters, floor, kept, peers, scale
+from fednb.bench import engines, filters, floor, kept, peers, precision, scale
 from fednb.bench.report import Rows, in_words, labelled, machine, table
 from fednb.bench.workload import Workload, usual
-from fednb.engines import device_of
+from fednb.engines import device_of, suits
 from fednb.methods import method
+from fednb.setting import Setting
 from fednb.store import atomically
 
 SIZES = {
@@ -29,9 +30,15 @@ SIZES = {
 }
 
 
+TRAINED = {
+    "data": "fashion-mnist", "model": "resnet20-gn", "partition": "dirichlet(alpha=0.5)", "clients": 100,
+    "participation": 0.1, "rounds": 12, "epochs": 5, "batch": 50,
+}  # fmt: skip
+
+
 def add_bench(verb: argparse.ArgumentParser) -> None:
     """The benchmarks under the verb, and what was measured with them."""
-    kinds = verb.add_subparsers(required=True, metavar="engines | filters | peers | scale | floor | kept")
+    kinds = verb.add_subparsers(required=True, metavar="engines | filters | peers | scale | floor | precision | kept")
     _add(kinds.add_parser("engines", help="loop, pool, stacked and a bare PyTorch loop, turn by turn"), do_engines, 5)
     _add(kinds.add_parser("filters", help="what each filter costs, as a share of a gradient"), do_filters, 5)
     _add(kinds.add_parser("peers", help="the same workload with pfl-research, where it is installed"), do_peers, 5)
@@ -43,6 +50,7 @@ def add_bench(verb: argparse.ArgumentParser) -> None:
 
     least = kinds.add_parser("floor", help="the least that a round can take: what products move through memory")
     _add(least, do_floor, 5)
+    _add_precision(kinds.add_parser("precision", help="accuracy on real data in every precision, seed by seed"))
     kinds.add_parser("kept", help="figures that came with this version").set_defaults(do=do_kept)
 
 
@@ -61,6 +69,21 @@ def _add(verb: argparse.ArgumentParser, do: Callable, rounds: int, several: tupl
     verb.add_argument("--json", action="store_true", help="end with one line of JSON")
     verb.add_argument("--out", help="write the JSON to this file")
     verb.set_defaults(do=do)
+
+
+def _add_precision(verb: argparse.ArgumentParser) -> None:
+    usual_ones = " or on a GPU ".join(",".join(each) for each in precision.ON.values())
+    verb.add_argument("--precisions", type=_names, help=f"compared with the first of them; default {usual_ones}")
+    verb.add_argument("--seeds", type=int, default=3, help="how many; default 3")
+    verb.add_argument("--method", default="fedavg", help="see `fednb ls methods`; default fedavg")
+    for name, default in TRAINED.items():
+        verb.add_argument(f"--{name}", type=type(default), default=default, help=f"default {default}")
+    verb.add_argument("--samples", type=int, help="of the training set; default: all")
+    verb.add_argument("--engine", default="auto", help="see `fednb run`")
+    verb.add_argument("--device", default="auto", help="auto | cpu | cuda")
+    verb.add_argument("--json", action="store_true", help="end with one line of JSON")
+    verb.add_argument("--out", help="write the JSON to this file")
+    verb.set_defaults(do=do_precision)
 
 
 def _names(text: str) -> list[str]:
@@ -146,6 +169,23 @@ def do_floor(asked: argparse.Namespace) -> int:
     rows = [floor.row(_workload(asked, model=name), copied, say) for name in models]
     print(f"{table(rows, floor.HEADS)}\n")
     return finish(asked, "floor", rows, about)
+
+
+def do_precision(asked: argparse.Namespace) -> int:
+    if asked.seeds < 1:
+        raise ValueError(f"seeds = {asked.seeds}: must be at least 1")
+    device = str(device_of(asked.device))
+    names = asked.precisions or precision.usual(device)
+    given = {name: getattr(asked, name) for name in (*TRAINED, "samples")}
+    setting = Setting(**{name: value for name, value in given.items() if value is not None})
+    settings = [setting.but(precision=name) for name in names]
+    for each in settings:
+        suits(each, device_of(asked.device))  # before anything runs
+    about, chosen = machine(device), method(asked.method)
+    rows = precision.rows(settings, chosen, range(asked.seeds), asked.engine, device, say)
+    print(f"{chosen}, {setting.model} on {setting.data}, {setting.rounds} rounds")
+    print(f"accuracy in percent, the mean of the last {precision.LAST} rounds\n{table(rows, precision.HEADS)}\n")
+    return finish(asked, "precision", rows, about, given)
 
 
 def do_kept(asked: argparse.Namespace) -> int:

@@ -205,16 +205,22 @@ class Timed:
     def row(self) -> dict[str, Any]:
         """Its times."""
         kind, _, way = self.name.partition(":")
-        engine = getattr(self.runner, "engine", None)
         return {
             "engine": kind,
-            "way": way or getattr(engine, "way", ""),
+            "way": way_taken(getattr(self.runner, "engine", None)) or way,
             "method": self.method.name,
             **spread(self.seconds),
             "first_round": self.first_round,
             "seconds_evaluation": median(self.evaluations),
             "loss_first_round": self.loss,
         }
+
+
+def way_taken(engine: Engine | None) -> str:
+    """How a stacked engine took its steps: launch by launch where they were not captured after all."""
+    if not isinstance(engine, Stacked):
+        return ""
+    return engine.way if engine.steps and None not in engine.steps.values() else WAYS[0]
 
 
 def spread(seconds: Sequence[float]) -> dict[str, Any]:

@@ -6,13 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fednb.bench import engines, floor, scale
+from fednb.bench import engines, floor, precision, scale
 from fednb.bench.report import in_words, labelled, table
 
 FOLDER = Path(__file__).with_name("kept")
-HEADS = {"scale": scale.HEADS, "floor": floor.HEADS}
+HEADS = {"scale": scale.HEADS, "floor": floor.HEADS, "precision": precision.HEADS}
 WORKLOAD = "{model}, shapes of {data}: {participants} of {clients} clients x {samples} samples, batch {batch}, " \
            "{epochs} epochs, {precision}"  # fmt: skip
+TITLES = {"precision": "{model} on {data}, {partition}, {clients} clients, participation {participation}, "
+                       "{rounds} rounds of {epochs} epochs, batch {batch}"}  # fmt: skip
 
 
 def results() -> dict[str, dict[str, Any]]:
@@ -28,6 +30,7 @@ def in_tables() -> str:
 
 def in_table(result: dict[str, Any]) -> str:
     """One of them."""
-    what = WORKLOAD.format(**result["workload"]) if "workload" in result else result["bench"]
+    title = TITLES.get(result["bench"], WORKLOAD)
+    what = title.format(**result["workload"]) if "workload" in result else result["bench"]
     heads = HEADS.get(result["bench"], {"method": "method", **engines.HEADS})
     return f"{what}\n{table([labelled(row) for row in result['rows']], heads)}\n{in_words(result['machine'])}"

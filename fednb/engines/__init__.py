@@ -49,8 +49,7 @@ def choose(
     if workers is not None and workers < 1:
         raise BadEngine(f"workers = {workers}: must be at least 1")
     where = device_of("cpu" if name == "pool" and device == "auto" else device)
-    if where.type != "cuda" and setting.precision in ("tf32", "bf16"):
-        raise BadEngine(f"precision = {setting.precision!r} is for a GPU; on a CPU use fp32 or fp64")
+    suits(setting, where)
     data, parts = dealt(setting, seed)
     problem = problem_of(setting, seed, where, data, parts)
     if name == "auto":
@@ -65,6 +64,12 @@ def choose(
     if way != "eager" and where.type != "cuda":
         raise BadEngine(f"engine = {name!r}: steps are captured on a GPU; use 'stacked', or device='cuda'")
     return Stacked(problem, way, room=expected(setting))
+
+
+def suits(setting: Setting, where: torch.device) -> None:
+    """Refuse a precision that is not to be had there."""
+    if where.type != "cuda" and setting.precision in ("tf32", "bf16"):
+        raise BadEngine(f"precision = {setting.precision!r} is for a GPU; on a CPU use fp32 or fp64")
 
 
 def expected(setting: Setting) -> int:
