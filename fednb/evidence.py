@@ -193,7 +193,9 @@ def at_chance(results: Results, margin: float = 2.0) -> pd.DataFrame:
 
     rows = []
     for c, r in results:
-        guess = 100 / find_data(c.setting.data).classes + margin
+        if not (classes := find_data(c.setting.data).classes):
+            raise ValueError(f"at_chance: how many classes {c.setting.data!r} has is not known before it is read")
+        guess = 100 / classes + margin
         low = [row["accuracy"] <= guess for row in _evaluated(r)]
         low += [True] * (c.setting.rounds - len(r.rows)) if r.status == "diverged" else []
         value = _longest(low[low.index(False) :]) if False in low else len(low)

@@ -49,6 +49,13 @@ def test_rounds_at_chance(accuracies, wanted):
     assert at_chance([made(accuracies)])["value"].tolist() == [wanted]
 
 
+def test_guessing_needs_a_number_of_classes():
+    cell, run = made([30, 10])
+    cell.setting.data = "domains"
+    with pytest.raises(ValueError, match="how many classes 'domains' has is not known"):
+        at_chance([(cell, run)])
+
+
 def test_a_diverged_run_guesses_to_its_end():
     """Two of eight rounds, the second at chance: seven rounds."""
     assert at_chance([made([30, 10], status="diverged", rounds=8)])["value"].tolist() == [7]
