@@ -58,6 +58,7 @@ OPTIONAL = {
     "site/text.py": {"nbconvert", "latex2mathml"},  # an extra: loaded when the site is published
     "site/notebook.py": {"nbconvert", "nbformat", "traitlets"},
     "bench/peers.py": {"pfl"},  # an extra: loaded when peers are timed
+    "lowest/kernels.py": {"triton"},  # comes with torch where there is a GPU; loaded when a vector lies on one
 }
 
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -234,7 +235,10 @@ def test_ctrl_c_ends_the_command_with_130_and_keeps_its_rounds(tmp_path):
             "1", "--epochs", "1", "--partition", "iid", "--rounds", "30000", "--evaluate-every", "10000",
             "--engine", "pool", "--workers", "1", "--device", "cpu"]  # fmt: skip
     env = {**os.environ, "FEDNB_STORE": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(argv, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # background jobs of a shell are deaf to it
+    process = subprocess.Popen(
+        argv, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=heard
+    )
     _wait_for(lambda: list(tmp_path.glob("runs/*/state.safetensors")))
     os.killpg(process.pid, signal.SIGINT)
     said = process.communicate(timeout=60)[1]
