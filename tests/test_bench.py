@@ -348,4 +348,3 @@ def test_a_precision_that_diverged_has_no_accuracy():
 def test_precision_says_what_is_wrong_before_anything_runs(more, says, capsys):
     assert main([*PRECISE, *more]) == 2
     assert says in capsys.readouterr().err
-
