@@ -132,42 +132,53 @@ def planned(sizes: tuple[int, ...], counts: tuple[int, ...], tf32: bool, device:
 
 
 def _planned(sizes: tuple[int, ...], counts: tuple[int, ...], small: float, device: torch.device) -> Plan:
-    starts = [0, *accumulate(sizes)]
-    alike: dict[tuple[int, int], list[int]] = {}
-    for start, n, count in zip(starts, sizes, counts, strict=False):
+    alike: dict[tuple[int, int], list[int]] = {}  # where layers of one size and count begin
+    for start, n, count in zip(accumulate((0, *sizes[:-1])), sizes, counts, strict=True):
         alike.setdefault((n, count), []).append(start)
     inside = {key: found for key in alike if (found := pairs_inside(*key, small)) is not None}
-    width = max((1 << (2 * even.shape[1] - 1).bit_length() for even, _ in inside.values()), default=0)
-    width = max(width, NARROWEST)
+    widest = max((2 * even.shape[1] for even, _ in inside.values()), default=0)
+    width = max(NARROWEST, 1 << (widest - 1).bit_length())
     tiles: list[Tile] = []
     passing: list[Tile] = []
-    groups: list[Group] = []
     functions: list[np.ndarray] = []
-    rest: list[tuple[slice, int]] = []
+    groups: list[Group] = []
     for (n, count), at in alike.items():
         if (n, count) not in inside:
-            passing += [tile for start in at for tile in _passing(start, n)]
-            rest += [(slice(start, start + n), count) for start in at if count]
+            passing += (tile for start in at for tile in _passing(start, n))
             continue
         even, odd = inside[n, count]
-        b, R = len(even), 2 * even.shape[1]
-        size, before = n // b * R, sum(group.numbers for group in groups)
-        tiles += [
-            Tile(start + q * b, min(ROWS, n // b - q) * b, b, sum(map(np.size, functions)), R,
-                 before, len(at) * size, i * size + 2 * q, n // b)
-            for i, start in enumerate(at) for q in range(0, n // b, ROWS)
-        ]  # fmt: skip
-        functions.append(np.pad(np.stack([even, odd], axis=2).reshape(b, R), [(0, 0), (0, width - R)]))
-        mixed = Mixed.of(n, count, even, odd)
-        if size**2 <= MOST_IN_MATRIX:
-            groups.append(Group(size, len(at) * size, mixed.matrix().to(device, torch.float32)))
-        else:
-            groups.append(Group(size, len(at) * size, Mixed(mixed.mix.to(device, torch.float32), mixed.a)))
+        group = _group(n, count, even, odd, len(at), device)
+        tiles += _tiles(at, n, even, group, sum(f.size for f in functions), sum(g.numbers for g in groups))
+        groups.append(group)
+        both = np.stack([even, odd], axis=2).reshape(len(even), -1)
+        functions.append(np.pad(both, [(0, 0), (0, width - both.shape[1])]))
+    flat = np.concatenate([f.reshape(-1) for f in functions] or [np.zeros(0)])
     return Plan(
-        table(tiles).to(device), table(passing).to(device),
-        torch.from_numpy(np.concatenate([f.reshape(-1) for f in functions] or [np.zeros(0)])).to(device, torch.float32),
-        width, gcd(LINE, *(number for tile in tiles for number in (tile.start, tile.b))), tuple(groups), tuple(rest),
-    )  # fmt: skip
+        table(tiles).to(device),
+        table(passing).to(device),
+        torch.from_numpy(flat).to(device, torch.float32),
+        width,
+        gcd(LINE, *(number for tile in tiles for number in (tile.start, tile.b))),
+        tuple(groups),
+        tuple((slice(i, i + n), c) for (n, c), at in alike.items() if c and (n, c) not in inside for i in at),
+    )
+
+
+def _group(n: int, count: int, even: np.ndarray, odd: np.ndarray, layers: int, device: torch.device) -> Group:
+    mixed = Mixed.of(n, count, even, odd)
+    size = mixed.a * 2 * even.shape[1]
+    if size**2 <= MOST_IN_MATRIX:
+        return Group(size, layers * size, mixed.matrix().to(device, torch.float32))
+    return Group(size, layers * size, Mixed(mixed.mix.to(device, torch.float32), mixed.a))
+
+
+def _tiles(at: list[int], n: int, even: np.ndarray, group: Group, first: int, before: int) -> Iterator[Tile]:
+    """Those of a group's layers, which begin at these places."""
+    (b, pairs), a = even.shape, n // len(even)
+    for i, start in enumerate(at):
+        for q in range(0, a, ROWS):
+            many = min(ROWS, a - q) * b
+            yield Tile(start + q * b, many, b, first, 2 * pairs, before, group.numbers, i * group.size + 2 * q, a)
 
 
 def pairs_inside(n: int, count: int, small: float) -> tuple[np.ndarray, np.ndarray] | None:
