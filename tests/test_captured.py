@@ -78,6 +78,15 @@ def test_looks_before_training_are_captured_too(name, looks):
     assert (len(engine.looks), seen) == (looks, counted)
 
 
+def test_looks_are_not_captured_where_the_steps_would_have_no_room(monkeypatch, capsys):
+    _, wanted, counted = rounds(method("FedSCAM"), "eager")
+    monkeypatch.setattr("fednb.engines.stacked._free", lambda device: -1)
+    engine, w, seen = rounds(method("FedSCAM"), "graph")
+    torch.testing.assert_close(w, wanted, rtol=0, atol=1e-12)
+    assert engine.looks == {(): None} and None not in engine.steps.values() and seen == counted
+    assert capsys.readouterr().err.count("a gradient cannot be captured, and is slower: the GPU has no room") == 1
+
+
 def test_waves_are_one_cohort():
     """Three clients with room for two."""
     m = method("FedFFT-S")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 from typing import TypeVar
 
 import torch
@@ -75,6 +76,7 @@ class Stacked(Loop):
         super().__init__(problem)
         self.way, self.wanted = way, room
         self.room = 0  # not known before the first round
+        self.taken = 0  # bytes of a GPU for one gradient of one client
         self.steps: dict[tuple[object, ...], CapturedStep | None] = {}
         self.looks: dict[tuple[object, ...], CapturedOracle | None] = {}
 
@@ -109,7 +111,11 @@ class Stacked(Loop):
         return oracle
 
     def _look(self, plan: ResidentPlan, w: Tensor, b: Tensor) -> CapturedOracle | None:
-        make = partial(CapturedOracle, w, b, plan, self._size, self._oracle_of)
+        def make() -> CapturedOracle:
+            if 2 * self.room * self.taken > _free(w.device):  # as much as this takes the step will take too
+                raise RuntimeError("the GPU has no room for another graph beside that of the steps")
+            return CapturedOracle(w, b, plan, self._size, self._oracle_of)
+
         return _kept(self.looks, (), make, "a gradient")
 
     def _walk(self, plan: ResidentPlan, method: Method, k: Cohort, s: Server) -> None:
@@ -140,12 +146,19 @@ class Stacked(Loop):
         if w.device.type != "cuda":
             return len(ids)
         torch.cuda.reset_peak_memory_stats(w.device)
-        before = torch.cuda.memory_allocated(w.device)
+        before, free = torch.cuda.memory_allocated(w.device), _free(w.device)
         stacked_oracle(self.problem.objective, self.problem.plan(s.t, [ids[0]]))(w[None], b[None], 0)
-        one = torch.cuda.max_memory_allocated(w.device) - before
+        self.taken = torch.cuda.max_memory_allocated(w.device) - before
         rows = len(blank(method, self.problem.objective.layout, w, b, 1)) + len(method.declared("per_client"))
-        free = torch.cuda.mem_get_info(w.device)[0] + torch.cuda.memory_reserved(w.device) - before
-        return max(1, int(SPARE * free / (one + 2 * rows * w.numel() * w.element_size())))
+        return max(1, int(SPARE * free / (self.taken + 2 * rows * w.numel() * w.element_size())))
+
+
+def _free(device: torch.device) -> float:
+    """Bytes of a GPU that nobody has, or that are kept for whoever asks next."""
+    if device.type != "cuda":
+        return inf
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + kept
 
 
 def _kept(
