@@ -17,7 +17,7 @@ LAST = 3  # rounds whose accuracy is averaged: one round's jumps about under ske
 ON = {"cpu": ("fp64", "fp32"), "cuda": ("fp32", "tf32", "bf16")}  # where each can be had, the most exact first
 HEADS = {
     "precision": "precision", "n": "n", "accuracy": "accuracy", "std": "std", "difference": "against first",
-    "difference_std": "std ", "loss": "training loss", "seconds_per_round": "s/round", "status": "",
+    "difference_std": "std", "loss": "training loss", "seconds_per_round": "s/round", "status": "",
 }  # fmt: skip
 
 

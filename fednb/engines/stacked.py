@@ -78,7 +78,7 @@ class Stacked(Loop):
         self.room = 0  # not known before the first round
         self.taken = 0  # bytes of a GPU for one gradient of one client
         self.steps: dict[tuple[object, ...], CapturedStep | None] = {}
-        self.looks: dict[tuple[object, ...], CapturedOracle | None] = {}
+        self.looks: dict[tuple[object, ...], CapturedOracle | None] = {}  # none, or one for all methods
 
     def train(self, method: Method, s: Server, ids: Sequence[int], rows: dict[str, Tensor]) -> tuple[Cohort, int]:
         with arithmetic(self.problem.objective.precision):

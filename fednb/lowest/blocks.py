@@ -6,6 +6,7 @@ Tracers and compilers take each as one operation, and leave it as it is.
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass
+from functools import lru_cache
 from importlib.util import find_spec
 
 import torch
@@ -41,6 +42,7 @@ def table(tiles: list[Tile]) -> Tensor:
     return torch.tensor([astuple(tile) for tile in tiles], dtype=torch.int64).view(-1, 9)
 
 
+@lru_cache(maxsize=8)
 def has_kernels(device: torch.device) -> bool:
     """Whether the operators are worth taking there."""
     return device.type == "cuda" and find_spec("triton") is not None
