@@ -10,6 +10,7 @@ from fednb.engines.objective import arithmetic
 from fednb.lowest import each_without_lowest, fits
 from fednb.lowest.blocks import less_in_blocks, seen_in_blocks
 from fednb.lowest.layers import planned
+from fednb.lowest.mixed import mixed
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")]
 
@@ -34,6 +35,13 @@ def test_kernels_do_what_plain_torch_does(precision, most, gap):
         y = each_without_lowest(x, SIZES, counts(0.05))
     wanted = one_by_one(x.cpu(), SIZES, counts(0.05))
     assert max(layer_errors(y.cpu(), wanted, SIZES)) < most
+
+
+@pytest.mark.parametrize("N, pairs, a, H", [(9, 10, 288, 145), (5, 6, 9, 5), (3, 2, 64, 7), (4, 1, 2, 2), (1, 4, 1, 1)])
+def test_mixing_does_what_plain_torch_does(N, pairs, a, H):
+    """For odd and even lengths, for some h and for all; with tails of all that programs take at a time."""
+    z, mix = noise(N, pairs, a, 2, device="cuda"), noise(2 * pairs, 2 * pairs, H, device="cuda")
+    torch.testing.assert_close(mixed(z, mix).cpu(), mixed(z.cpu(), mix.cpu()), rtol=0, atol=1e-4)
 
 
 def test_compiled_it_is_the_same():

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-ROWS = 32  # blocks in a tile
+ROWS = 64  # blocks in a tile
 LINE = 16  # numbers: rows that begin at multiples of it are read and written in the widest pieces
 
 

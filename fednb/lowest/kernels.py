@@ -1,4 +1,4 @@
-"""The operators of `fednb.lowest.blocks` in Triton: one launch for all blocks of all layers of all clients."""
+"""The operators of `fednb.lowest` in Triton: products with blocks in one launch for all layers of all clients."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from torch import Tensor
 from fednb.lowest.blocks import ROWS
 
 STEP = 64  # numbers of a block that a product takes at a time
+PART = 32  # blocks of a tile that one program sees; less takes all: it only passes numbers on
 WARPS = 4
-STAGES = 2
+SEEN_STAGES, LESS_STAGES = 2, 3
+NEAR, SUMS = 32, 128  # a program mixes so many h, of so many functions of all its series together
+AHEAD = 5  # functions whose numbers are asked for at a time
 
 
 @triton.jit
@@ -29,13 +32,14 @@ def _tile(tiles, ALIGNED: tl.constexpr):
 @triton.jit
 def _seen(
     x, tiles, functions, u, x_row, C,
-    WIDTH: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr, ALIGNED: tl.constexpr, HOW: tl.constexpr,
+    WIDTH: tl.constexpr, PART: tl.constexpr, STEP: tl.constexpr, ALIGNED: tl.constexpr, HOW: tl.constexpr,
 ):  # fmt: skip
     start, many, b, first, R, before, stride, inside, a = _tile(tiles, ALIGNED)
     c = tl.program_id(1).to(tl.int64)
-    q, r, s = tl.arange(0, ROWS)[:, None], tl.arange(0, WIDTH)[None, :], tl.arange(0, STEP)
+    q, r, s = tl.arange(0, PART)[:, None], tl.arange(0, WIDTH)[None, :], tl.arange(0, STEP)
+    q += PART * tl.program_id(2)
     here = x + tl.multiple_of(c * x_row, ALIGNED) + start
-    sums = tl.zeros((ROWS, WIDTH), dtype=tl.float32)
+    sums = tl.zeros((PART, WIDTH), dtype=tl.float32)
     for k in range(0, b, STEP):
         at = q * b + (k + s)[None, :]
         numbers = tl.load(here + at, mask=(at < many) & ((k + s)[None, :] < b), other=0.0)
@@ -66,12 +70,48 @@ def _less(
         tl.store(to + at, tl.load(here + at, mask=there, other=0.0) - low, mask=there)
 
 
+@triton.jit
+def _mixed(
+    z, mix, y, N, a, H,
+    PAIRS: tl.constexpr, WIDTH: tl.constexpr, SERIES: tl.constexpr, NEAR: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
+    h = tl.program_id(0) * NEAR + tl.arange(0, NEAR)
+    n = tl.program_id(1).to(tl.int64) * SERIES + tl.arange(0, SERIES)
+    r, first = tl.arange(0, WIDTH)[:, None], n[:, None] * PAIRS * 2 * a
+    known, there = (r < 2 * PAIRS) & (h < H), (n[:, None] < N) & (2 * h <= a)
+    real = tl.zeros((SERIES, WIDTH, NEAR), dtype=tl.float32)
+    imaginary = tl.zeros((SERIES, WIDTH, NEAR), dtype=tl.float32)
+    for k in tl.range(0, PAIRS, loop_unroll_factor=AHEAD):
+        plus = z + first + k * 2 * a + 2 * h
+        minus = z + first + k * 2 * a + 2 * ((a - h) % a)
+        of_plus = tl.load(mix + (k * 2 * PAIRS + r) * H + h, mask=known, other=0.0)[None, :, :]
+        of_minus = tl.load(mix + ((PAIRS + k) * 2 * PAIRS + r) * H + h, mask=known, other=0.0)[None, :, :]
+        real += of_plus * tl.load(plus, mask=there, other=0.0)[:, None, :]
+        real += of_minus * tl.load(minus, mask=there, other=0.0)[:, None, :]
+        imaginary += of_plus * tl.load(plus + 1, mask=there, other=0.0)[:, None, :]
+        imaginary -= of_minus * tl.load(minus + 1, mask=there, other=0.0)[:, None, :]
+    own = r < PAIRS
+    to = y + first[:, None, :] + 2 * tl.where(own, r * a + h, (r - PAIRS) * a + a - h)[None, :, :]
+    wanted = (r < 2 * PAIRS) & (own | ((h > 0) & (2 * h < a)))
+    tl.store(to, real, mask=there[:, None, :] & wanted[None, :, :])
+    tl.store(to + 1, imaginary * tl.where(own, 1.0, -1.0)[None, :, :], mask=there[:, None, :] & wanted[None, :, :])
+
+
+def mixed(z: Tensor, mix: Tensor, y: Tensor) -> None:
+    """y ← what the mix makes of z."""
+    (N, pairs, a, _), H = z.shape, mix.shape[2]
+    width = triton.next_power_of_2(2 * pairs)
+    series = max(1, SUMS // width)
+    grid = (triton.cdiv(a // 2 + 1, NEAR), triton.cdiv(N, series))
+    _mixed[grid](z, mix, y, N, a, H, pairs, width, series, NEAR, AHEAD, num_warps=WARPS)
+
+
 def seen(x: Tensor, tiles: Tensor, functions: Tensor, u: Tensor, width: int, aligned: int, tf32: bool) -> None:
     """u ← x B."""
     how, aligned = "tf32" if tf32 else "ieee", gcd(aligned, x.stride(0))
-    _seen[(len(tiles), len(x))](
-        x, tiles, functions, u, x.stride(0), len(x), width, ROWS, STEP, aligned, how,
-        num_warps=WARPS, num_stages=STAGES,
+    _seen[(len(tiles), len(x), ROWS // PART)](
+        x, tiles, functions, u, x.stride(0), len(x), width, PART, STEP, aligned, how,
+        num_warps=WARPS, num_stages=SEEN_STAGES,
     )  # fmt: skip
 
 
@@ -82,5 +122,5 @@ def less(
     how, aligned = "tf32" if tf32 else "ieee", gcd(aligned, x.stride(0), y.stride(0))
     _less[(len(tiles), len(x))](
         x, v, tiles, functions, y, x.stride(0), y.stride(0), len(x), width, ROWS, STEP, aligned, how,
-        num_warps=WARPS, num_stages=STAGES,
+        num_warps=WARPS, num_stages=LESS_STAGES,
     )  # fmt: skip

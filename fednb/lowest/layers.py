@@ -19,7 +19,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from fednb.lowest.blocks import LINE, ROWS, Tile, has_kernels, less_in_blocks, seen_in_blocks, table
-from fednb.lowest.vector import SMALL, block, functions_inside, seen_inside, without_lowest
+from fednb.lowest.mixed import Mixed
+from fednb.lowest.vector import SMALL, block, functions_inside, without_lowest
 
 SMALL_IN_TF32 = 1e-4  # what such products make of a number's last digits is several times as much
 LONGEST = 256  # numbers in a block: longer ones leave fewer coefficients, and cost more products
@@ -54,48 +55,6 @@ def _less(x: Tensor, plan: Plan, tf32: bool) -> Tensor:
     parts = zip(plan.groups, u.split([len(x) * each for each in numbers]), strict=True)
     v = torch.cat([group.between(part.view(-1, group.size)).view(-1) for group, part in parts])
     return less_in_blocks(x, v, plan.tiles, plan.passing, plan.functions, plan.width, plan.aligned, tf32)
-
-
-@dataclass(frozen=True, eq=False)
-class Mixed:
-    """What `Blocks` does between its products, for rows u of a complex numbers for every two functions.
-
-    Of each pair of real series, an even function's and an odd one's, one complex transform is taken: Z = E + i O. As
-    E_h = (Z_h + Z̄_−h) / 2 and −i O_h = (Z̄_−h − Z_h) / 2, and as the waves' c are real where odd functions are turned by
-    −i, everything between Z and the answer Y is one real matrix for each h: (Y_h, Ȳ_−h) = mix_h (Z_h, Z̄_−h).
-    """
-
-    mix: Tensor  # [h, R, R]
-    a: int
-
-    @classmethod
-    def of(cls, n: int, count: int, even: np.ndarray, odd: np.ndarray) -> Mixed:
-        one = np.eye(even.shape[1])
-        there = np.block([[one, one], [-one, one]]) / 2
-        back = np.block([[one, -one], [one, one]])
-        c = np.concatenate(seen_inside(n, count, (even, odd)), axis=1)
-        mix = back @ (c @ c.transpose(0, 2, 1) / n) @ there  # 1/n: of 1/b in `Blocks` and 1/a of the inverse transform
-        return cls(torch.from_numpy(mix), n // len(even))
-
-    def __call__(self, u: Tensor) -> Tensor:
-        a, (H, R, _) = self.a, self.mix.shape
-        z = torch.view_as_real(torch.fft.fft(torch.view_as_complex(u.view(-1, R // 2, a, 2))))
-        minus = torch.cat([z[:, :, :1], z[:, :, a - H + 1 :].flip(2)], dim=2)  # −h for h = 0 … H − 1
-        both = torch.cat([z[:, :, :H], _conjugate(minus)], dim=1)  # [C, R, H, 2]
-        new = self.mix @ both.permute(2, 1, 0, 3).reshape(H, R, -1)
-        plus, minus = new.view(H, R, -1, 2).permute(2, 1, 0, 3).chunk(2, dim=1)
-        twins = min(H - 1, (a - 1) // 2)  # those with an h and a −h of their own
-        none = plus.new_zeros(1).expand(*plus.shape[:2], a - H - twins, 2)
-        y = torch.cat([plus, none, _conjugate(minus[:, :, 1 : 1 + twins]).flip(2)], dim=2)
-        return torch.view_as_real(torch.fft.ifft(torch.view_as_complex(y), norm="forward")).flatten(1)
-
-    def matrix(self) -> Tensor:
-        """The same for all h at once, u ↦ u M."""
-        return self(torch.eye(self.a * self.mix.shape[1], dtype=self.mix.dtype))
-
-
-def _conjugate(z: Tensor) -> Tensor:
-    return torch.stack([z[..., 0], -z[..., 1]], dim=-1)
 
 
 @dataclass(frozen=True, eq=False)
