@@ -19,6 +19,7 @@ from torch import Tensor
 
 from fednb import models, probes
 from fednb.engines import Engine, Pool, choose
+from fednb.engines.objective import wait_for
 from fednb.engines.problem import participants
 from fednb.evaluate import GlobalJudge, judge_of, tuned
 from fednb.methods import method as named
@@ -241,6 +242,7 @@ def _one_round(
     k, down = engine.train(method, s, ids, table.gather(ids, method.declared("per_client")))
     up = observed_server(method, k, s)
     table.scatter(ids, k.values(method.declared("per_client")))
+    wait_for(s.values(["w"])["w"].device)
     seconds = time.perf_counter() - began
     now = k.values(("w", "delta", "loss"))
     if seen:

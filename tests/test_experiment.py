@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from fednb import experiment
 from fednb.experiment import run, run_of
 from fednb.methods import CATALOGUE, method
 from fednb.record import Server, Table
@@ -26,6 +27,18 @@ SMALL = Setting(
 def store(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDNB_STORE", str(tmp_path))
     return tmp_path
+
+
+def test_the_clock_of_a_round_stops_when_the_device_is_done(monkeypatch):
+    """A GPU answers before it has worked: without waiting, the seconds of a run would be those of giving orders."""
+    order = []
+    monkeypatch.setattr(experiment, "wait_for", lambda device: order.append(str(device)))
+    clock = iter(range(1000))
+    monkeypatch.setattr(experiment.time, "perf_counter", lambda: order.append("clock") or next(clock))
+    run(SMALL.but(rounds=2), "FedAvg", 0, progress=False)
+    rounds = [i for i, what in enumerate(order) if what == "cpu"]
+    assert len(rounds) == 2
+    assert all(order[i - 1] == order[i + 1] == "clock" for i in rounds)
 
 
 class Stop(Exception):

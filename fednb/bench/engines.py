@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from fednb.bench.bare import BareLoop, Batches
-from fednb.bench.workload import SEED, Say, Workload, wait_for
+from fednb.bench.workload import SEED, Say, Workload
 from fednb.engines import ENGINES, BadEngine, Engine, cores
 from fednb.engines.loop import Loop
-from fednb.engines.objective import arithmetic
+from fednb.engines.objective import arithmetic, wait_for
 from fednb.engines.pool import Pool, dismiss
 from fednb.engines.problem import participants
 from fednb.engines.stacked import WAYS, Stacked

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from fednb.bench.workload import Say, Workload, wait_for
+from fednb.bench.workload import Say, Workload
 from fednb.engines.loop import single_oracle
-from fednb.engines.objective import arithmetic
+from fednb.engines.objective import arithmetic, wait_for
 from fednb.engines.stacked import stacked_oracle
 from fednb.filters import (
     Centralize,

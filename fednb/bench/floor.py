@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from fednb.bench.workload import Say, Workload, wait_for
-from fednb.engines.objective import arithmetic
+from fednb.bench.workload import Say, Workload
+from fednb.engines.objective import arithmetic, wait_for
 from fednb.engines.stacked import stacked_oracle
 
 aten = torch.ops.aten

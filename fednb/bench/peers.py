@@ -20,8 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fednb.bench.engines import Timed, batches, compared, spread
-from fednb.bench.workload import SEED, Say, Workload, wait_for
-from fednb.engines.objective import arithmetic
+from fednb.bench.workload import SEED, Say, Workload
+from fednb.engines.objective import arithmetic, wait_for
 from fednb.engines.problem import participants
 from fednb.methods import method
 from fednb.models import build

@@ -135,10 +135,4 @@ def made(source: Source, train: int, test: int) -> Dataset:
     )  # fmt: skip
 
 
-def wait_for(device: str | torch.device) -> None:
-    """Until the device has done what it was given; a clock read before that shows only the giving."""
-    if torch.device(device).type == "cuda":
-        torch.cuda.synchronize()
-
-
 Say = Callable[[str], None]  # where progress is told
