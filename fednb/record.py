@@ -16,7 +16,7 @@ P, L = "P", "L"  # dimensions of a declared buffer: one number per parameter, on
 Dim = str | int | Callable[[Layout], int]
 Declared = dict[str, Dim]
 Answer = tuple[Tensor, ...]  # gradient, loss, number of samples, buffers after the pass; what a told loss has seen
-Oracle = Callable[..., Answer]  # asked with w, buffers, step; and what the loss is told, where a part tells it
+Oracle = Callable[..., Answer]  # asked with w, buffers, step, what the loss is told; may answer for `last` layers alone
 
 
 class UndeclaredState(AttributeError):
@@ -223,12 +223,17 @@ class Cohort(Record):
             self.b = b
         return g
 
-    def look(self, w: Tensor, step: int, who: Tensor | bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    def look(
+        self, w: Tensor, step: int, who: Tensor | bool = True, last: int | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """∇L, L and the number of samples at w on the batch of any step; nothing of the training moves.
 
-        who: the clients that need to look; the others are not charged for it.
+        who: the clients that need to look; the others are not charged for it. last: with respect to so many layers
+        at the end alone, a gradient `[C, n]` of as many numbers as they have.
         """
-        g, loss, count, *_ = self.oracle(w, self._values["b"], step, *self.told)
+        fewer = {} if last is None or self.told else {"last": last}
+        g, loss, count, *_ = self.oracle(w, self._values["b"], step, *self.told, **fewer)
+        g = g if last is None else g[:, -self.layout.top(last) :]
         on = ((self.steps > step) & who).to("cpu", torch.int64)
         vars(self).update(evaluations=self.evaluations + on, looks=self.looks + on)
         return g, loss, count

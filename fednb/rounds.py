@@ -291,8 +291,9 @@ def cost(method: Method) -> Cost:
     for _ in range(2):
         rows = {**blank(method, layout, w, none, 2), **table.gather((0, 1))}
         k = Cohort(
-            (0, 1), rows, layout=layout, oracle=lambda x, b, step, *told: (x - at, one, one, b), n=one.view(-1),
-            steps=3 * one.view(-1), nominal_steps=3, lr=0.1, p=one / 2, labels=torch.tensor([[1, 2], [2, 1]]),
+            (0, 1), rows, layout=layout, oracle=lambda x, b, step, *told, **fewer: (x - at, one, one, b),
+            n=one.view(-1), steps=3 * one.view(-1), nominal_steps=3, lr=0.1, p=one / 2,
+            labels=torch.tensor([[1, 2], [2, 1]]),
         )  # fmt: skip
         down, up = observed_round(method, k, s)
         table.scatter((0, 1), k.values(table.start))

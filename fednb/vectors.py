@@ -83,6 +83,10 @@ class Layout:
         """P, the number of parameters."""
         return sum(self.sizes)
 
+    def top(self, layers: int) -> int:
+        """The number of parameters in the last so many layers, or in all where there are no more."""
+        return sum(self.sizes[-layers:])
+
     def __len__(self) -> int:
         """L, the number of layers."""
         return len(self.names)

@@ -83,7 +83,7 @@ class Federation:
         ids = list(range(self.s.N) if ids is None else ids)
         steps = self.steps[ids]
 
-        def oracle(w, b, step, *told):
+        def oracle(w, b, step, *told, **fewer):
             on = (step < steps).view(-1, 1)
             g = torch.where(on, self.clients.gradient(w, ids), 1e9)
             loss = 0.5 * (g * (w - self.clients.a[ids])).sum(-1, keepdim=True)

@@ -55,6 +55,15 @@ def test_every_method_can_be_captured(m):
     assert len(engine.steps) == (0 if any(p.network for p in m.parts) else 1), "captured once, for both rounds"
 
 
+def test_looks_are_captured_once_for_each_choice_of_layers():
+    """FedALA asks for its two last layers, q-FedAvg for all; whoever comes later takes what is there."""
+    setting = SMALL.but(participation=1.0)
+    engine, _, _ = rounds(method("FedALA"), "graph", setting=setting)
+    assert list(engine.looks) == [(2,)]
+    engine, _, _ = rounds(method("q-FedAvg"), "graph", setting=setting)
+    assert list(engine.looks) == [(None,)]
+
+
 def test_what_cannot_be_captured_is_taken_step_by_step(monkeypatch, capsys):
     """Nothing is lost but time, and the reader is told once."""
 
@@ -83,7 +92,7 @@ def test_looks_are_not_captured_where_the_steps_would_have_no_room(monkeypatch, 
     monkeypatch.setattr("fednb.engines.stacked._free", lambda device: -1)
     engine, w, seen = rounds(method("FedSCAM"), "graph")
     torch.testing.assert_close(w, wanted, rtol=0, atol=1e-12)
-    assert engine.looks == {(): None} and None not in engine.steps.values() and seen == counted
+    assert engine.looks == {(None,): None} and None not in engine.steps.values() and seen == counted
     assert capsys.readouterr().err.count("a gradient cannot be captured, and is slower: the GPU has no room") == 1
 
 

@@ -8,12 +8,13 @@ import sys
 
 import pytest
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from fednb.engines import BadEngine, choose, pool
-from fednb.engines.loop import Loop
+from fednb.engines.loop import Loop, single_oracle
 from fednb.engines.pool import WorkerFailed
 from fednb.engines.problem import participants, problem_of
-from fednb.engines.stacked import NeedsGroupNorm, Stacked
+from fednb.engines.stacked import NeedsGroupNorm, Stacked, stacked_oracle
 from fednb.experiment import run
 from fednb.methods import method
 from fednb.record import Table
@@ -43,6 +44,22 @@ def test_pool_equals_loop_bit_for_bit_with_any_number_of_workers(workers):
         looped = weights(Loop(problem_of(SMALL, 0)), SMALL, chosen)
         pooled = weights(choose("pool", SMALL, chosen, 0, workers=workers), SMALL, chosen)
         assert torch.equal(looped, pooled), chosen.name
+
+
+@pytest.mark.parametrize("oracle_of", [single_oracle, stacked_oracle])
+@pytest.mark.parametrize("last", [1, 2, 99])
+def test_a_gradient_of_the_last_layers_is_part_of_the_whole_one(oracle_of, last):
+    """To the bit; and the layers before it are not differentiated at all."""
+    problem = problem_of(SMALL, 0)
+    w, b = problem.objective.start(torch.float32, torch.device("cpu"))
+    asked = [oracle_of(problem.objective, problem.plan(0, [0])) for _ in range(2)]
+    whole, loss, *_ = asked[0](w[None], b[None], 0)
+    below = sum(problem.objective.layout.sizes[:-last])
+    with profile(activities=[ProfilerActivity.CPU]) as watched:
+        g, same, *_ = asked[1](w[None], b[None], 0, last=last)
+    assert torch.equal(g[:, -(w.numel() - below) :], whole[:, below:])
+    assert torch.equal(loss, same)
+    assert any("convolution_backward" in event.key for event in watched.key_averages()) == (last == 99)
 
 
 @pytest.mark.parametrize("model", ["resnet20-bn"])

@@ -21,18 +21,20 @@ SMALL = Setting(data="digits", model="cnn-small", partition="dirichlet(alpha=0.5
                 epochs=1, batch=20, samples=200)  # fmt: skip
 
 
-def one_round(m, device, way=None, setting=SMALL):
-    """The model after one round, on the CPU in double."""
+def one_round(m, device, way=None, setting=SMALL, rounds=1):
+    """The model after one round, or more, on the CPU in double."""
     setting = fitted(setting, m)
     problem = problem_of(setting, 0, device)
     engine = Loop(problem) if way is None else Stacked(problem, way)
     dtype = torch.float64 if setting.precision == "fp64" else torch.float32
     w, b = problem.objective.start(dtype, torch.device(device))
     s, table = problem.server(m, w, b), Table(m.buffers("per_client", problem.objective.layout, w))
-    ids = participants(setting, 0, 0)
-    k, _ = engine.train(m, s, ids, table.gather(ids, m.declared("per_client")))
+    for t in range(rounds):
+        ids = participants(setting, 0, t)
+        k, _ = engine.train(m, s, ids, table.gather(ids, m.declared("per_client")))
+        table.scatter(ids, k.values(m.declared("per_client")))
+        observed_server(m, k, s)
     assert way != "graph" or None not in engine.steps.values(), "its step was not captured"
-    observed_server(m, k, s)
     return s.w.double().cpu(), k.evaluations.tolist(), engine.evaluate(*s.values(("w", "b")).values())
 
 
@@ -45,6 +47,16 @@ def test_every_method_gives_the_weights_of_the_cpu(m):
         torch.testing.assert_close(w, wanted, rtol=0, atol=1e-4)
         assert seen == counted
         assert found == pytest.approx(score, abs=0.6)  # two of 359 images
+
+
+def test_looks_at_the_last_layers_give_the_weights_of_the_cpu():
+    """Two rounds of everyone: FedALA learns its weights in the second, by gradients of the last layers alone."""
+    setting = SMALL.but(participation=1.0)
+    wanted, counted, _ = one_round(method("FedALA"), "cpu", setting=setting, rounds=2)
+    for way in ("eager", "graph"):
+        w, seen, _ = one_round(method("FedALA"), "cuda", way, setting, rounds=2)
+        torch.testing.assert_close(w, wanted, rtol=0, atol=3e-4)
+        assert seen == counted
 
 
 @pytest.mark.parametrize("name", ["FedAvg", "FedFFT", "SCAFFOLD", "SpecGradFilter-FedDyn"])

@@ -16,7 +16,7 @@ from fednb.experiment import run_of
 from fednb.methods import FEDALA, FEDAVG, FEDPER, method
 from fednb.models import build
 from fednb.parts import LocalAggregation, OnlyHead, PrivateHead, Sam, Uniform
-from fednb.record import Table
+from fednb.record import Cohort, Table
 from fednb.rounds import BadParameter, Method, observed_server
 from fednb.setting import Setting
 from fednb.vectors import Layout, NoSuchLayer
@@ -259,6 +259,17 @@ def test_weights_are_learned_on_a_share_of_the_batches():
         f = Federation(FEDALA.but(share=share, most=1), quadratic(1.0, 3.0), steps=(5, 2))
         f.round()
         assert (f.round().evaluations.view(-1) - torch.tensor([5, 2])).tolist() == looks
+
+
+def test_nobody_looks_at_batches_that_are_not_learned_on(monkeypatch):
+    """Five batches, one pass over the first 80%: four looks, each for the gradient of two tensors."""
+    asked = []
+    look = Cohort.look
+    monkeypatch.setattr(Cohort, "look", lambda *a, **how: asked.append(how["last"]) or look(*a, **how))
+    f = Federation(FEDALA.but(most=1), quadratic(1.0, 3.0), steps=5)
+    f.round()
+    f.round()
+    assert asked == [2] * 4
 
 
 def test_mixing_leaves_the_training_loss_alone():

@@ -72,15 +72,18 @@ class CapturedStep:
 class CapturedOracle:
     """The gradients of a cohort where a method looks outside of its steps: a pilot, a loss before training."""
 
-    def __init__(self, w: Tensor, b: Tensor, plan: ResidentPlan, size: tuple[int, int], oracle_of: OracleOf) -> None:
+    def __init__(
+        self, w: Tensor, b: Tensor, g: Tensor, plan: ResidentPlan, size: tuple[int, int], oracle_of: OracleOf,
+        last: int | None,
+    ) -> None:  # fmt: skip
         began, (clients, most) = time.perf_counter(), size
         self.buffers = _batches(plan, clients, most)
-        self.buffers |= {name: x.new_zeros(clients, x.shape[-1]) for name, x in (("w", w), ("b", b), ("g", w))}
+        self.buffers |= {name: x.new_zeros(clients, x.shape[-1]) for name, x in (("w", w), ("b", b), ("g", g))}
         self.buffers |= {name: w.new_zeros(clients, 1) for name in ("loss", "count")}
 
         def ask(buffers: Buffers) -> None:
             oracle = oracle_of(ResidentPlan(plan.home, buffers["index"], buffers.get("how")))
-            g, loss, count, _ = oracle(buffers["w"], buffers["b"], buffers["step"])
+            g, loss, count, _ = oracle(buffers["w"], buffers["b"], buffers["step"], last=last)
             for name, x in (("g", g), ("loss", loss), ("count", count)):
                 buffers[name].copy_(x)
 

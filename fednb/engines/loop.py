@@ -18,7 +18,7 @@ def single_oracle(objective: Objective, plan: Plan):
     """The gradient of one client: w `[1, P]`, on the samples of its batch that are there."""
     held: dict[int, tuple[Tensor, Tensor]] = {}  # both passes of a step see the same augmented batch
 
-    def oracle(w: Tensor, b: Tensor, step: int, *told: Told) -> Answer:
+    def oracle(w: Tensor, b: Tensor, step: int, *told: Told, last: int | None = None) -> Answer:
         if step not in held:
             held.clear()
             x, y, valid = plan.at(step)
@@ -28,7 +28,7 @@ def single_oracle(objective: Objective, plan: Plan):
         if told:
             g, loss, *seen = objective.told_gradient(told[0], step, w[0], moved, x, y, told[0].rows[0])
         else:
-            g, loss, *seen = objective.gradient(w[0], moved, x, y)
+            g, loss, *seen = objective.only_last(last).gradient(w[0], moved, x, y)
         return g[None], loss.view(1, 1), torch.full_like(loss, len(y)).view(1, 1), moved[None], *(z[None] for z in seen)
 
     return oracle

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +26,15 @@ class Objective:
         self.precision = precision
         self.layout = Layout.of_parameters(model)
         self.buffers = Layout.of({k: v for k, v in model.named_buffers() if v.is_floating_point()})
+        self.fixed = 0
+
+    def only_last(self, layers: int | None) -> Objective:
+        """The same objective, its gradient zero but in so many layers at the end; all of it where none is named."""
+        if layers is None:
+            return self
+        twin = copy(self)
+        twin.fixed = max(0, len(self.layout) - layers)
+        return twin
 
     def start(self, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
         """The model's own weights and buffers as vectors."""
@@ -34,7 +44,12 @@ class Objective:
 
     def outputs(self, w: Tensor, b: Tensor, x: Tensor) -> Tensor:
         """What the model answers; in training mode BatchNorm writes its new statistics into `b`."""
-        return self._answer({**self.layout.tensors(w), **self.buffers.tensors(b)}, x)
+        return self._answer(self._state(w, b), x)
+
+    def _state(self, w: Tensor, b: Tensor) -> dict[str, Tensor]:
+        weights = self.layout.tensors(w)
+        held = {name: weights[name].detach() for name in self.layout.names[: self.fixed]}
+        return {**weights, **held, **self.buffers.tensors(b)}
 
     def _answer(self, state: dict[str, Tensor], *inputs: Tensor) -> Tensor:
         if self.precision != "bf16":
@@ -55,7 +70,7 @@ class Objective:
         self, told: Told, step: int, w: Tensor, b: Tensor, x: Tensor, y: Tensor, valid: Tensor, row: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The mean of a part's own loss over the samples that are there, and the sum of what it saw of them."""
-        state = {**self.layout.tensors(w), **self.buffers.tensors(b)}
+        state = self._state(w, b)
         draws = hasattr(self.model, "latent")
         losses, seen = told.loss(lambda *more: self._answer(state, x, *(more if draws else ())), y, row, step)
         valid = valid[:, None]
@@ -113,3 +128,9 @@ def arithmetic(precision: str) -> Iterator[None]:
     finally:
         for switch, allowed in zip(switches, before, strict=True):
             switch.allow_tf32 = allowed
+
+
+def wait_for(device: str | torch.device) -> None:
+    """Until the device has done what it was given; a clock read before that shows only the giving."""
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize()

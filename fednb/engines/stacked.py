@@ -33,10 +33,9 @@ class NeedsGroupNorm(ValueError):
 
 def stacked_oracle(objective: Objective, plan: Plan):
     """The gradients of all clients: w `[C, P]`, batches padded to one size and masked."""
-    both = vmap(grad_and_value(objective.masked_loss))
     held: dict[int | Tensor, tuple[Tensor, Tensor, Tensor]] = {}
 
-    def oracle(w: Tensor, b: Tensor, step: int | Tensor, *told: Told) -> Answer:
+    def oracle(w: Tensor, b: Tensor, step: int | Tensor, *told: Told, last: int | None = None) -> Answer:
         if step not in held:
             held.clear()
             held[step] = plan.at(step)
@@ -46,7 +45,8 @@ def stacked_oracle(objective: Objective, plan: Plan):
             own = vmap(grad_and_value(partial(objective.told_loss, told[0], step), has_aux=True))
             g, (loss, seen) = own(w, b, x, y, valid.to(w.dtype), told[0].rows)
             return g, loss.view(-1, 1), count, b, seen
-        g, loss = both(w, b, x, y, valid.to(w.dtype))
+        g, loss = vmap(grad_and_value(objective.only_last(last).masked_loss))(w, b, x, y, valid.to(w.dtype))
+        g = g if last is None else g[:, -objective.layout.top(last) :]  # the rest is zero
         return g, loss.view(-1, 1), count, b
 
     return oracle
@@ -78,7 +78,7 @@ class Stacked(Loop):
         self.room = 0  # not known before the first round
         self.taken = 0  # bytes of a GPU for one gradient of one client
         self.steps: dict[tuple[object, ...], CapturedStep | None] = {}
-        self.looks: dict[tuple[object, ...], CapturedOracle | None] = {}  # none, or one for all methods
+        self.looks: dict[tuple[object, ...], CapturedOracle | None] = {}  # for all methods; by their last layers
 
     def train(self, method: Method, s: Server, ids: Sequence[int], rows: dict[str, Tensor]) -> tuple[Cohort, int]:
         with arithmetic(self.problem.objective.precision):
@@ -96,27 +96,27 @@ class Stacked(Loop):
 
     def _oracle(self, plan: ResidentPlan) -> Oracle:
         """Gradients outside of captured steps: by a captured one too, which is made when a method first asks for it."""
-        own, turned = stacked_oracle(self.problem.objective, plan), False
+        own, turned = stacked_oracle(self.problem.objective, plan), set[int | None]()
 
-        def oracle(w: Tensor, b: Tensor, step: int | Tensor, *told: Told) -> Answer:
-            nonlocal turned
-            look = None if told else self._look(plan, w, b)
+        def oracle(w: Tensor, b: Tensor, step: int | Tensor, *told: Told, last: int | None = None) -> Answer:
+            look = None if told else self._look(plan, w, b, last)
             if look is None:
-                return own(w, b, step, *told)
-            if not turned:
+                return own(w, b, step, *told, last=last)
+            if last not in turned:
                 look.turn_to(plan)
-                turned = True
+                turned.add(last)
             return look(w, b, step)
 
         return oracle
 
-    def _look(self, plan: ResidentPlan, w: Tensor, b: Tensor) -> CapturedOracle | None:
+    def _look(self, plan: ResidentPlan, w: Tensor, b: Tensor, last: int | None) -> CapturedOracle | None:
         def make() -> CapturedOracle:
             if 2 * self.room * self.taken > _free(w.device):  # as much as this takes the step will take too
                 raise RuntimeError("the GPU has no room for another graph beside that of the steps")
-            return CapturedOracle(w, b, plan, self._size, self._oracle_of)
+            g = w if last is None else w[:, -self.problem.objective.layout.top(last) :]  # one like it
+            return CapturedOracle(w, b, g, plan, self._size, self._oracle_of, last)
 
-        return _kept(self.looks, (), make, "a gradient")
+        return _kept(self.looks, (last,), make, "a gradient")
 
     def _walk(self, plan: ResidentPlan, method: Method, k: Cohort, s: Server) -> None:
         """The steps of a round by a captured one; launch by launch where that cannot be."""

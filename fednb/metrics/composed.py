@@ -127,7 +127,7 @@ def trained(method: Method, problem: Network, w: Tensor, setting: Setting) -> Se
     for _ in range(setting.rounds):
         rows = {**blank(method, layout, w, w[:0], K), **table.gather(range(K))}
         k = Cohort(
-            range(K), rows, layout=layout, oracle=lambda x, b, step, *told: (problem.gradients(x), one, one, b),
+            range(K), rows, layout=layout, oracle=lambda x, b, step, *_, **fewer: (problem.gradients(x), one, one, b),
             n=one.view(-1), steps=steps * one.view(-1), nominal_steps=steps, lr=setting.lr, p=one / K,
             weight_decay=setting.weight_decay, clip_norm=setting.clip_norm,
         )  # fmt: skip

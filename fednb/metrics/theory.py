@@ -111,7 +111,7 @@ def path(
         out.squared.append(_squared(problem, s))
         rows = {**blank(method, layout, w, w[:0], K), **table.gather(range(K))}
         k = Cohort(
-            range(K), rows, layout=layout, oracle=lambda x, b, step, *told: (problem.gradients(x), one, one, b),
+            range(K), rows, layout=layout, oracle=lambda x, b, step, *_, **fewer: (problem.gradients(x), one, one, b),
             n=one.view(-1), steps=STEPS * one.view(-1), nominal_steps=STEPS, lr=lr, p=one / K,
         )  # fmt: skip
         observed_round(method, k, s)

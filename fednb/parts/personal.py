@@ -92,8 +92,8 @@ class LocalAggregation(Part):
 
     def start(self, k: Cohort, s: Server) -> None:
         """w_k ← θ_k + (w − θ_k) A on the top tensors, w below;  A ← clip(A − η_A ∇L(w_k) (w − θ_k), 0, 1)"""
-        layers = [i >= len(k.layout) - self.tensors for i in range(len(k.layout))]
-        apart = torch.where(over(k.layout, layers, k.w), k.w0 - k.theta, 0.0)
+        top = k.layout.top(self.tensors)
+        apart, A = (k.w0 - k.theta)[:, -top:], k.A[:, -top:]
         met = k.rounds_in > 0 if self.newcomers == "take" else (k.w0 != k.theta).any(-1, keepdim=True)
         passes, losses = torch.where(k.rounds_in <= 1, self.most, 1), list[Tensor]()
         going = met
@@ -101,19 +101,23 @@ class LocalAggregation(Part):
             going = going & (turn < passes) & ~self._settled(losses, k.rounds_in)
             if not going.any():
                 break
-            losses.append(self._one_pass(k, apart, going))
-        k.w = torch.where(met, k.w0 - apart * (1 - k.A), k.w0)
+            A, loss = self._one_pass(k, apart, A, going)
+            losses.append(loss)
+        k.A = torch.cat([k.A[:, :-top], A], dim=-1)
+        k.w = torch.where(met, torch.cat([k.w0[:, :-top], _mixed(k.w0[:, -top:], apart, A)], dim=-1), k.w0)
         k.rounds_in = k.rounds_in.clamp_min(1) + met.to(k.rounds_in)  # 1: has trained; 2 and more: has mixed
 
-    def _one_pass(self, k: Cohort, apart: Tensor, going: Tensor) -> Tensor:
-        """Learn A over the client's batches once; returns the loss of the last batch."""
-        last = torch.zeros_like(k.loss)
-        for step in range(k.max_steps // k.epochs):
-            used = going & (step < (self.share / 100 * k.steps / k.epochs).ceil())
-            g, loss, _ = k.look(k.w0 - apart * (1 - k.A), step, who=used)
-            k.A = torch.where(used, (k.A - self.eta * g * apart).clamp(0, 1), k.A)
+    def _one_pass(self, k: Cohort, apart: Tensor, A: Tensor, going: Tensor) -> tuple[Tensor, Tensor]:
+        """Learn A over the client's batches once; returns it with the loss of the last batch."""
+        w, top, last = k.w0.clone(), apart.shape[1], torch.zeros_like(k.loss)
+        batches = (self.share / 100 * k.steps / k.epochs).ceil()
+        for step in range(int(batches.max())):
+            used = going & (step < batches)
+            w[:, -top:] = _mixed(k.w0[:, -top:], apart, A)
+            g, loss, _ = k.look(w, step, who=used, last=self.tensors)
+            A = torch.where(used, (A - self.eta * g * apart).clamp(0, 1), A)
             last = torch.where(used, loss, last)
-        return last
+        return A, last
 
     def _settled(self, losses: list[Tensor], rounds_in: Tensor) -> Tensor:
         """Whether the last passes' losses have come to rest."""
@@ -124,3 +128,8 @@ class LocalAggregation(Part):
     def finish(self, k: Cohort, s: Server) -> None:
         """θ_k ← w_k"""
         k.theta = k.w
+
+
+def _mixed(w: Tensor, apart: Tensor, A: Tensor) -> Tensor:
+    """θ + (w − θ) A, where w and θ are so far apart."""
+    return w - apart * (1 - A)
