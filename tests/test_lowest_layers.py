@@ -11,7 +11,8 @@ from fednb.engines.objective import arithmetic
 from fednb.filters import HighPass, cut
 from fednb.lowest import each_without_lowest, fits
 from fednb.lowest.blocks import ROWS, seen_in_blocks
-from fednb.lowest.layers import SMALL_IN_TF32, Mixed, pairs_inside, planned
+from fednb.lowest.layers import SMALL_IN_TF32, pairs_inside, planned
+from fednb.lowest.mixed import Mixed
 from fednb.lowest.vector import SMALL, functions_inside, transformed
 from fednb.vectors import Layout
 
@@ -107,12 +108,14 @@ def test_tiles_cover_every_number_once():
     assert numbers < 0.13 * len(seen)
 
 
-def test_a_trace_holds_both_operators_and_makes_no_constants():
+def test_a_trace_holds_three_operators_and_makes_no_constants():
     planned.cache_clear()
     x = noise(2, sum(SIZES))
     traced = make_fx(lambda x: each_without_lowest(x, SIZES, counts(0.05)))(x)
     named = [str(node.target) for node in traced.graph.nodes if node.op == "call_function"]
-    assert sum("in_blocks" in name for name in named) == 2
+    assert [name for name in named if "fednb" in name] == [
+        f"fednb.{name}.default" for name in ("seen_in_blocks", "between", "less_in_blocks")
+    ]
     assert not any(kind in name for name in named for kind in ("arange", "_to_copy", "svd", "cos"))
     y = noise(2, sum(SIZES)).flip(0)
     assert torch.equal(traced(y), each_without_lowest(y, SIZES, counts(0.05)))

@@ -14,8 +14,7 @@ STEP = 64  # numbers of a block that a product takes at a time
 PART = 32  # blocks of a tile that one program sees; less takes all: it only passes numbers on
 WARPS = 4
 SEEN_STAGES, LESS_STAGES = 2, 3
-NEAR, SUMS = 32, 128  # a program mixes so many h, of so many functions of all its series together
-AHEAD = 5  # functions whose numbers are asked for at a time
+NEAR, SUMS = 8, 256  # a program mixes so many h, of so many functions of all its series together
 
 
 @triton.jit
@@ -73,28 +72,27 @@ def _less(
 @triton.jit
 def _mixed(
     z, mix, y, N, a, H,
-    PAIRS: tl.constexpr, WIDTH: tl.constexpr, SERIES: tl.constexpr, NEAR: tl.constexpr, AHEAD: tl.constexpr,
+    PAIRS: tl.constexpr, WIDTH: tl.constexpr, SERIES: tl.constexpr, NEAR: tl.constexpr,
 ):  # fmt: skip
-    h = tl.program_id(0) * NEAR + tl.arange(0, NEAR)
+    side = tl.arange(0, 2 * NEAR)
+    h, i = tl.program_id(0) * NEAR + side // 2, side % 2  # both parts of a number side by side
     n = tl.program_id(1).to(tl.int64) * SERIES + tl.arange(0, SERIES)
-    r, first = tl.arange(0, WIDTH)[:, None], n[:, None] * PAIRS * 2 * a
+    first, sign = n[:, None] * PAIRS * 2 * a + i, 1.0 - 2.0 * i
+    r = tl.arange(0, WIDTH)[:, None]
     known, there = (r < 2 * PAIRS) & (h < H), (n[:, None] < N) & (2 * h <= a)
-    real = tl.zeros((SERIES, WIDTH, NEAR), dtype=tl.float32)
-    imaginary = tl.zeros((SERIES, WIDTH, NEAR), dtype=tl.float32)
-    for k in tl.range(0, PAIRS, loop_unroll_factor=AHEAD):
-        plus = z + first + k * 2 * a + 2 * h
-        minus = z + first + k * 2 * a + 2 * ((a - h) % a)
-        of_plus = tl.load(mix + (k * 2 * PAIRS + r) * H + h, mask=known, other=0.0)[None, :, :]
-        of_minus = tl.load(mix + ((PAIRS + k) * 2 * PAIRS + r) * H + h, mask=known, other=0.0)[None, :, :]
-        real += of_plus * tl.load(plus, mask=there, other=0.0)[:, None, :]
-        real += of_minus * tl.load(minus, mask=there, other=0.0)[:, None, :]
-        imaginary += of_plus * tl.load(plus + 1, mask=there, other=0.0)[:, None, :]
-        imaginary -= of_minus * tl.load(minus + 1, mask=there, other=0.0)[:, None, :]
+    sums = tl.zeros((SERIES, WIDTH, 2 * NEAR), dtype=tl.float32)
+    for k in range(PAIRS):
+        here = z + first + k * 2 * a
+        plus = tl.load(here + 2 * h, mask=there, other=0.0)
+        minus = tl.load(here + 2 * ((a - h) % a), mask=there, other=0.0) * sign
+        of_plus = tl.load(mix + (k * 2 * PAIRS + r) * H + h, mask=known, other=0.0)
+        of_minus = tl.load(mix + ((PAIRS + k) * 2 * PAIRS + r) * H + h, mask=known, other=0.0)
+        sums += of_plus[None, :, :] * plus[:, None, :] + of_minus[None, :, :] * minus[:, None, :]
     own = r < PAIRS
-    to = y + first[:, None, :] + 2 * tl.where(own, r * a + h, (r - PAIRS) * a + a - h)[None, :, :]
+    to = tl.where(own, r * a + h, (r - PAIRS) * a + a - h)
     wanted = (r < 2 * PAIRS) & (own | ((h > 0) & (2 * h < a)))
-    tl.store(to, real, mask=there[:, None, :] & wanted[None, :, :])
-    tl.store(to + 1, imaginary * tl.where(own, 1.0, -1.0)[None, :, :], mask=there[:, None, :] & wanted[None, :, :])
+    new = sums * tl.where(own, 1.0, sign)[None, :, :]
+    tl.store(y + first[:, None, :] + 2 * to[None, :, :], new, mask=there[:, None, :] & wanted[None, :, :])
 
 
 def mixed(z: Tensor, mix: Tensor, y: Tensor) -> None:
@@ -103,7 +101,7 @@ def mixed(z: Tensor, mix: Tensor, y: Tensor) -> None:
     width = triton.next_power_of_2(2 * pairs)
     series = max(1, SUMS // width)
     grid = (triton.cdiv(a // 2 + 1, NEAR), triton.cdiv(N, series))
-    _mixed[grid](z, mix, y, N, a, H, pairs, width, series, NEAR, AHEAD, num_warps=WARPS)
+    _mixed[grid](z, mix, y, N, a, H, pairs, width, series, NEAR, num_warps=WARPS)
 
 
 def seen(x: Tensor, tiles: Tensor, functions: Tensor, u: Tensor, width: int, aligned: int, tf32: bool) -> None:

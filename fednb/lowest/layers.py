@@ -1,7 +1,7 @@
 """All layers of flat vectors without their lowest frequencies, at once: on a GPU launches cost more than numbers.
 
 Every layer goes through the three stages of `fednb.lowest.vector.Blocks`. The first and the last, which touch all
-numbers, are one launch each for all layers; the one between, on a tenth of them, is done for all layers of a size.
+numbers, are one launch each for all layers; the one between, on a tenth of them, goes by groups of layers of a size.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from fednb.lowest.blocks import LINE, ROWS, Tile, has_kernels, less_in_blocks, seen_in_blocks, table
-from fednb.lowest.mixed import Mixed
+from fednb.lowest.mixed import Mixed, between
 from fednb.lowest.vector import SMALL, block, functions_inside, without_lowest
 
 SMALL_IN_TF32 = 1e-4  # what such products make of a number's last digits is several times as much
@@ -52,8 +52,8 @@ def each_without_lowest(x: Tensor, sizes: tuple[int, ...], counts: tuple[int, ..
 def _less(x: Tensor, plan: Plan, tf32: bool) -> Tensor:
     numbers = [group.numbers for group in plan.groups]
     u = seen_in_blocks(x, plan.tiles, plan.functions, plan.width, sum(numbers), plan.aligned, tf32)
-    parts = zip(plan.groups, u.split([len(x) * each for each in numbers]), strict=True)
-    v = torch.cat([group.between(part.view(-1, group.size)).view(-1) for group, part in parts])
+    mixes, sizes = [group.mix for group in plan.groups], [group.size for group in plan.groups]
+    v = between(u, mixes, sizes, [len(x) * each for each in numbers])
     return less_in_blocks(x, v, plan.tiles, plan.passing, plan.functions, plan.width, plan.aligned, tf32)
 
 
@@ -63,10 +63,7 @@ class Group:
 
     size: int
     numbers: int
-    mixed: Mixed | Tensor
-
-    def between(self, u: Tensor) -> Tensor:
-        return u @ self.mixed if isinstance(self.mixed, Tensor) else self.mixed(u)
+    mix: Tensor  # a matrix, or that of `Mixed` where it would be large
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +125,7 @@ def _group(n: int, count: int, even: np.ndarray, odd: np.ndarray, layers: int, d
     size = mixed.a * 2 * even.shape[1]
     if size**2 <= MOST_IN_MATRIX:
         return Group(size, layers * size, mixed.matrix().to(device, torch.float32))
-    return Group(size, layers * size, Mixed(mixed.mix.to(device, torch.float32), mixed.a))
+    return Group(size, layers * size, mixed.mix.to(device, torch.float32))
 
 
 def _tiles(at: list[int], n: int, even: np.ndarray, group: Group, first: int, before: int) -> Iterator[Tile]:

@@ -1,8 +1,12 @@
-"""What a layer's coefficients become between the two products with its blocks: transform, mix, transform back."""
+"""What layers' coefficients become between the two products with their blocks: transform, mix, transform back.
+
+On a GPU no single layer keeps it busy, so that several are done side by side.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -42,9 +46,14 @@ class Mixed:
         return self(torch.eye(self.a * len(self.mix), dtype=self.mix.dtype))
 
 
-@torch.library.custom_op("fednb::mixed", mutates_args=())
 def mixed(z: Tensor, mix: Tensor) -> Tensor:
     """Y of Z `[N, R / 2, a, 2]`, its last axis the parts of a complex number; zero for h that the mix does not have."""
+    if z.is_cuda:
+        from fednb.lowest.kernels import mixed as launch  # Triton takes a second to import, and is not everywhere
+
+        y = z.new_empty(z.shape)
+        launch(z.contiguous(), mix, y)
+        return y
     a, (R, _, H) = z.shape[2], mix.shape
     minus = torch.cat([z[:, :, :1], z[:, :, a - H + 1 :].flip(2)], dim=2)  # −h for h = 0 … H − 1
     both = torch.cat([z[:, :, :H], _conjugate(minus)], dim=1)  # [N, R, H, 2]
@@ -59,15 +68,38 @@ def _conjugate(z: Tensor) -> Tensor:
     return torch.stack([z[..., 0], -z[..., 1]], dim=-1)
 
 
-@mixed.register_fake
-def _(z: Tensor, mix: Tensor) -> Tensor:
-    return z.new_empty(z.shape)
+@torch.library.custom_op("fednb::between", mutates_args=())
+def between(u: Tensor, mixes: list[Tensor], sizes: list[int], numbers: list[int]) -> Tensor:
+    """v of u, which has so many numbers for each group of layers: rows of a size, each by the group's mix or matrix."""
+    parts = zip(u.split(numbers), mixes, sizes, strict=True)
+    return torch.cat([_one_group(part.view(-1, size), mix).view(-1) for part, mix, size in parts])
 
 
-@mixed.register_kernel("cuda")
-def _(z: Tensor, mix: Tensor) -> Tensor:
-    from fednb.lowest.kernels import mixed  # Triton takes a second to import, and is not everywhere
+def _one_group(u: Tensor, mix: Tensor) -> Tensor:
+    return u @ mix if mix.dim() == 2 else Mixed(mix, u.shape[1] // len(mix))(u)
 
-    y = z.new_empty(z.shape)
-    mixed(z.contiguous(), mix, y)
-    return y
+
+@between.register_fake
+def _(u: Tensor, mixes: list[Tensor], sizes: list[int], numbers: list[int]) -> Tensor:
+    return torch.empty_like(u)
+
+
+@between.register_kernel("cuda")
+def _(u: Tensor, mixes: list[Tensor], sizes: list[int], numbers: list[int]) -> Tensor:
+    v, now = torch.empty_like(u), torch.cuda.current_stream(u.device)
+    parts = list(zip(u.split(numbers), v.split(numbers), mixes, sizes, strict=True))
+    others = [part for part in parts if part[2].dim() == 3]
+    for stream, (own, to, mix, size) in zip(_streams(u.device, len(others)), others, strict=True):
+        stream.wait_stream(now)
+        with torch.cuda.stream(stream):
+            to.view(-1, size).copy_(_one_group(own.view(-1, size), mix))
+    for own, to, mix, size in (part for part in parts if part[2].dim() == 2):
+        torch.mm(own.view(-1, size), mix, out=to.view(-1, size))
+    for stream in _streams(u.device, len(others)):
+        now.wait_stream(stream)
+    return v
+
+
+@lru_cache(maxsize=8)
+def _streams(device: torch.device, many: int) -> tuple[torch.cuda.Stream, ...]:
+    return tuple(torch.cuda.Stream(device) for _ in range(many))
