@@ -21,6 +21,7 @@ from fednb.streams import stream
 from fednb.vectors import TINY, norm
 
 Shape = tuple[int, ...] | None
+PIECES = 32, 1024  # numbers that a bell slides over in one product: convolutions of one channel are slow
 
 
 def bins(n: int) -> int:
@@ -185,10 +186,11 @@ class GaussianDetrend(Filter):
         if n == 1:
             return x
         reach = ceil(self.truncate * self.sigma)
-        at = torch.arange(-reach, reach + 1, dtype=x.dtype, device=x.device)
-        bell = torch.softmax(-0.5 * (at / self.sigma) ** 2, dim=0)
-        padded = F.pad(x.reshape(-1, 1, n), (reach, reach), mode="replicate")
-        return x - F.conv1d(padded, bell.view(1, 1, -1)).reshape(x.shape)
+        piece = min(max(reach, PIECES[0]), PIECES[1])
+        padded = F.pad(x.reshape(-1, 1, n), (reach, reach + -n % piece), mode="replicate")
+        around = padded.squeeze(1).unfold(-1, piece + 2 * reach, piece)  # pieces, and what lies within reach of each
+        smooth = around @ _bells(self.sigma, reach, piece, x.dtype, x.device)
+        return x - smooth.flatten(-2)[:, :n].reshape(x.shape)
 
 
 @dataclass(frozen=True)
@@ -272,6 +274,14 @@ def _kept_bins(filter: _Band, n: int, device: torch.device) -> Tensor:
     kept = torch.ones(bins(n))
     kept[filter.removed(n)] = 0
     return kept.to(device)
+
+
+@lru_cache(maxsize=16)
+def _bells(sigma: float, reach: int, piece: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """What each number of a piece takes from those around it, `[piece + 2 reach, piece]`: a bell for each, in steps."""
+    at = torch.arange(-reach, reach + 1, dtype=dtype)
+    bell = torch.softmax(-0.5 * (at / sigma) ** 2, dim=0)
+    return torch.stack([F.pad(bell, (i, piece - 1 - i)) for i in range(piece)], dim=1).to(device)
 
 
 @lru_cache(maxsize=16)

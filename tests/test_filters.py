@@ -2,7 +2,7 @@
 
 from dataclasses import FrozenInstanceError, replace
 from fractions import Fraction
-from math import pi
+from math import ceil, pi
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytest import approx
 from quadratics import vector
+from scipy.ndimage import gaussian_filter1d
 from torch import Tensor
 
 from fednb import filters
@@ -342,6 +343,15 @@ def test_gaussian_detrend_by_hand():
     side = np.exp(-0.5) / (1 + 2 * np.exp(-0.5))
     y = GaussianDetrend(sigma=1.0, truncate=1.0)(vector(0, 0, 1, 0, 0))
     assert y.tolist() == approx([0, -side, 2 * side, -side, 0])
+
+
+@pytest.mark.parametrize("n", [2, 31, 32, 33, 64, 1000, 5000])
+@pytest.mark.parametrize("sigma", [0.3, 2.0, 5.3, 8.1, 400.0])
+def test_gaussian_detrend_is_a_convolution(n, sigma):
+    """However vectors are cut into pieces: SciPy's filter, which repeats ends and normalises as we do."""
+    x = noise(3, n)
+    wanted = x - torch.from_numpy(gaussian_filter1d(x.numpy(), sigma, mode="nearest", radius=ceil(4 * sigma)))
+    assert close(GaussianDetrend(sigma)(x), wanted)
 
 
 @pytest.mark.parametrize("n", [2, 5, 40])
