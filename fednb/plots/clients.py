@@ -56,5 +56,6 @@ def sizes(counts: dict[str, np.ndarray]) -> Figure:
         for i, (name, table) in enumerate(counts.items()):
             ax.plot(np.sort(table.sum(1))[::-1], **look(i), ms=4, label=name)
         ax.set(xlabel="clients, largest first", ylabel="samples", title="Client sizes", ylim=(0, None))
+        ax.xaxis.get_major_locator().set_params(integer=True)
         ax.legend()
     return fig
