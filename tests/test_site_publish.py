@@ -155,6 +155,8 @@ def test_benchmarks_of_this_machine_and_those_that_came_along(site):
     assert "<td>0.1235</td>" in text and "cores 2" in text and ">nothing</th>" not in text
     assert text.count("<tbody><tr>") == 1 + len(kept.results())
     assert all(f"<h2>{name}</h2>" in text for name in ("engines", *kept.results()))
+    assert "<p>resnet20-gn on fashion-mnist, dirichlet(alpha=0.5), 100 clients" in text
+    assert "<td>67.36, 72.51, 70.38</td>" in text
 
 
 def test_every_page_says_what_it_was_made_from(site):

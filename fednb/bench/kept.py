@@ -28,9 +28,14 @@ def in_tables() -> str:
     return "\n".join([*shown, (FOLDER / "commands.txt").read_text().rstrip()])
 
 
+def workload(result: dict[str, Any]) -> str:
+    """What was timed, or compared, in words; nothing where the file does not say."""
+    title = TITLES.get(result.get("bench", ""), WORKLOAD)
+    return title.format(**result["workload"]) if "workload" in result else ""
+
+
 def in_table(result: dict[str, Any]) -> str:
     """One of them."""
-    title = TITLES.get(result["bench"], WORKLOAD)
-    what = title.format(**result["workload"]) if "workload" in result else result["bench"]
+    what = workload(result) or result["bench"]
     heads = HEADS.get(result["bench"], {"method": "method", **engines.HEADS})
     return f"{what}\n{table([labelled(row) for row in result['rows']], heads)}\n{in_words(result['machine'])}"

@@ -170,10 +170,12 @@ def _bench(name: str, result: dict[str, Any]) -> str:
     ]
     cells = ([escape(_number(row.get(head))) for head in heads] for row in rows)
     machine = "; ".join(f"{key} {value}" for key, value in result.get("machine", {}).items() if value)
-    work = f"<p>{escape(kept.WORKLOAD.format(**result['workload']))}</p>\n" if "workload" in result else ""
+    work = f"<p>{escape(what)}</p>\n" if (what := kept.workload(result)) else ""
     words = (head.replace("_", " ") for head in heads)
     return f'<h2>{escape(name)}</h2>\n{work}{table(words, cells)}<p class="quiet">{escape(machine)}</p>\n'
 
 
 def _number(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_number, value))
     return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
