@@ -56,7 +56,7 @@ def test_every_method_can_be_captured(m):
 
 
 def test_looks_are_captured_once_for_each_choice_of_layers():
-    """FedALA asks for its two last layers, q-FedAvg for all; whoever comes later takes what is there."""
+    """FedALA asks for its two last layers, in pass after pass, q-FedAvg for all."""
     setting = SMALL.but(participation=1.0)
     engine, _, _ = rounds(method("FedALA"), "graph", setting=setting)
     assert list(engine.looks) == [(2,)]
