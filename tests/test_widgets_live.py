@@ -2,6 +2,7 @@
 
 import re
 import threading
+import time
 from html import unescape
 
 import pytest
@@ -181,12 +182,38 @@ def test_controls_are_locked_while_at_work(monkeypatch):
     explorer = live()
     seen = []
     said = explorer._say
-    monkeypatch.setattr(explorer, "_say", lambda: (said(), seen.append(
-        (explorer.duel(explorer.values).at_work, explorer.controls["lr"].disabled, explorer.buttons["pause"].disabled)
+    monkeypatch.setattr(explorer, "_say", lambda working: (said(working), seen.append(
+        (working, explorer.controls["lr"].disabled, explorer.buttons["pause"].disabled)
     )))  # fmt: skip
     explorer.start()
     explorer.duel(explorer.values).wait()
     assert (True, True, False) in seen and seen[-1] == (False, False, True)
+
+
+def test_what_is_said_to_be_paused_is_drawn_to_its_last_round(monkeypatch):
+    """The runs end while a picture of them is being made: that picture is behind, so the next one says it."""
+    explorer = live()
+    one = explorer.duel(explorer.values)
+    draw, said = explorer.draw, []
+
+    def slow(**values):
+        drawn = draw(**values)
+        if len(said) == 1 and (before := one.done):
+            while one.done == before:
+                time.sleep(0.01)
+            one.turns.stop()
+            for thread in one.runners:
+                thread.join()
+        return drawn
+
+    monkeypatch.setattr(explorer, "draw", slow)
+    explorer.state.observe(lambda change: said.append((change["new"], explorer.words.value)), names="value")
+    explorer.start()
+    one.wait()
+    behind, (state, words) = said[-2], said[-1]
+    assert "paused" not in behind[0]
+    assert [f"paused after {one.done} of" in state, "paused" in words] == [True, False]
+    assert sum(map(int, re.findall(r"round (\d+) of", words))) == one.done
 
 
 def test_what_is_kept_can_be_typed():

@@ -118,9 +118,11 @@ class LiveRun(Explorer):
         return super().grid()
 
     def refresh(self) -> None:
+        """What is said to be paused or finished is drawn to its last round: what ends meanwhile is said next time."""
         with self._drawing:
+            working = self._working()
             super().refresh()
-            self._say()
+            self._say(working)
 
     def start(self) -> None:
         """Begin what the controls say, or go on with it. Refused while it is at work."""
@@ -129,7 +131,8 @@ class LiveRun(Explorer):
         except (AtWork, CannotDraw) as error:
             self.state.value = f"<p role='alert'>{escape(str(error))}</p>"
             return
-        self._say()
+        with self._drawing:  # the last news of a run that ends at once come after this
+            self._say(self._working())
 
     resume = start
 
@@ -166,7 +169,13 @@ class LiveRun(Explorer):
         except Exception as error:  # a thread has no cell to show it in
             self.state.value = _alert("the picture", error)
 
-    def _say(self) -> None:
+    def _working(self) -> bool:
+        try:
+            return self.duel(self.values).at_work
+        except CannotDraw:
+            return False
+
+    def _say(self, working: bool) -> None:
         """Progress, and which buttons may be pressed."""
         try:
             duel = self.duel(self.values)
@@ -174,7 +183,7 @@ class LiveRun(Explorer):
             for button in self.buttons.values():
                 button.disabled = True
             return
-        working, begun, over = duel.at_work, duel.done > 0, duel.over
+        begun, over = duel.done > 0, not working and duel.over
         off = {"start": working or begun or over, "resume": working or over or not begun, "pause": not working,
                "keep": not begun}  # fmt: skip
         for name, button in self.buttons.items():
@@ -182,7 +191,7 @@ class LiveRun(Explorer):
         for control in self.controls.values():
             control.disabled = working  # type: ignore[attr-defined]
         self.bar.value = duel.done / max(1, duel.total)
-        self.state.value = _state(duel)
+        self.state.value = _state(duel, working)
 
     def beside(self) -> list[w.Widget]:
         return [*super().beside(), w.HBox(list(self.buttons.values())), self.bar, self.state]
@@ -217,13 +226,13 @@ def words(duel: Duel) -> str:
     return f"<p>{'<br>'.join(said)}</p>"
 
 
-def _state(duel: Duel) -> str:
+def _state(duel: Duel, working: bool) -> str:
     """How far it is, in words; what went wrong, if anything did."""
     if wrong := [_alert(side.method.name, side.error) for side in duel.sides if side.error]:
         return "".join(wrong)
-    if duel.over:
-        return "<p>finished; another seed makes new runs</p>"
-    if not duel.at_work:
+    if not working:
+        if duel.over:
+            return "<p>finished; another seed makes new runs</p>"
         return f"<p>paused after {duel.done} of {duel.total} rounds</p>" if duel.done else "<p>ready</p>"
     left = f", about {duration(duel.seconds_left)} left" if isfinite(duel.seconds_left) else ""
     return f"<p>{duel.done} of {duel.total} rounds{left}</p>"

@@ -166,15 +166,15 @@ class TestLiveRun(Explorer):
         notebook.settle()
         notebook.press_button("Start")
         assert self.grows(notebook) and self.grows(notebook)
-        assert notebook.says(r"\d+ of 120 rounds, about \d+ s left")
+        assert notebook.says(r"\d+ of 120 rounds, about \d+ (s|min) left")
         notebook.press_button("Pause")
         assert notebook.says(r"paused after \d+ of 120 rounds")
-        notebook.page.wait_for_timeout(1000)  # the last round is drawn up to half a second after it is told
         at_rest = notebook.settle()
         notebook.page.wait_for_timeout(2000)
         assert notebook.shown() == at_rest
         notebook.press_button("Resume")
-        assert self.grows(notebook) and notebook.words() != at_rest.words
+        assert self.grows(notebook)
+        assert waited(lambda: notebook.words() != at_rest.words, ANSWER_S)  # they come after the picture
         notebook.press_button("Pause")
         assert notebook.says(r"paused after \d+ of 120 rounds")
         notebook.press_button("Keep")
