@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from fednb import models, probes
+from fednb.data import identity
 from fednb.engines import Engine, Pool, choose
 from fednb.engines.objective import wait_for
 from fednb.engines.problem import participants
@@ -172,6 +173,7 @@ def run(
     if probe and max(probe.rounds, default=0) >= setting.rounds:
         raise ValueError(f"probe rounds = {probe.rounds}: the run has rounds 0 to {setting.rounds - 1}")
     wanted = run_of(setting, method, seed, probe)
+    identity.check(wanted.about.get("data"), setting.data, wanted.key, thoroughly=not wanted.entry.ended)
     if not wanted.entry.ended:
         made = choose(engine, wanted.setting, method, seed, device=device, workers=workers)
         with wanted.entry.alone():
@@ -299,6 +301,7 @@ def _about(wanted: Run, engine: Engine, device: torch.device) -> dict[str, Any]:
         "method": wanted.method.name,
         "parts": repr(wanted.method),
         "seed": wanted.seed,
+        "data": identity.identity(wanted.setting.data),
         "engine": engine.name,
         "device": str(device),
         "device_name": name,

@@ -134,7 +134,7 @@ def abouts(shown: Results | Kept | Iterable[Run]) -> Abouts:
 
 
 def provenance(shown: Results | Kept | Iterable[Run]) -> str:
-    """For captions: how many seeds, on what device, and which runs."""
+    """For captions: how many seeds, on what device, which runs, and what is particular about their data."""
     seen = abouts(shown)
     if not seen:
         return ""
@@ -142,7 +142,8 @@ def provenance(shown: Results | Kept | Iterable[Run]) -> str:
     where = ", ".join(dict.fromkeys(about["device_name"] for about in seen.values()))
     keys = [key[:8] for key in seen]
     more = f" and {len(keys) - 6} more" if len(keys) > 6 else ""
-    return f"n = {n} seed{'s' * (n != 1)}, {where}, runs {', '.join(keys[:6])}{more}"
+    notes = dict.fromkeys(about["data"]["note"] for about in seen.values() if about.get("data", {}).get("note"))
+    return "; ".join([f"n = {n} seed{'s' * (n != 1)}, {where}, runs {', '.join(keys[:6])}{more}", *notes])
 
 
 def compare(scores: pd.DataFrame, printed: pd.DataFrame, measure: str = "accuracy", base: str = "") -> pd.DataFrame:

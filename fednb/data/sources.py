@@ -64,7 +64,7 @@ CATALOGUE = (
         Domains("OfficeHomeDataset_10072016", tuple(LOOKS), OFFICE, full=15_588),
         *HALVES, pad=4, flip=True, owners="domain",
     ),
-    # any folder of domains; runs are kept under this name alone, so another folder needs another FEDNB_STORE
+    # any folder of domains; a run's key has this name alone, so runs with another folder need another FEDNB_STORE
     Source("domains", 0, (3, 64, 64), 0, 0, Domains("domains"), *HALVES, pad=4, flip=True, owners="domain"),
     # 8,000 images of Fashion-MNIST, a quarter in each of four looks
     Source("fashion-looks", 10, (3, 28, 28), 6_400, 1_600, InLooks(FASHION), *HALVES, owners="domain"),

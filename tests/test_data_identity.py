@@ -1,0 +1,129 @@
+"""A run knows which samples it had: other files under the same name are noticed, the same ones elsewhere are not."""
+
+import shutil
+
+import pytest
+import torch
+from test_data_domains import write_domains
+
+from fednb.data import sources
+from fednb.data.identity import OtherSamples, extent, identity
+from fednb.data.sources import load
+from fednb.experiment import run, run_of
+from fednb.methods import method
+from fednb.report import provenance
+from fednb.setting import Setting
+
+SETTING = Setting(data="domains", model="cnn-small", clients=2, participation=1.0, rounds=3, epochs=1, batch=8)
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path_factory, monkeypatch):
+    place = tmp_path_factory.mktemp("store")
+    monkeypatch.setenv("FEDNB_STORE", str(place))
+    return place
+
+
+def change(place):
+    """One image more in each class: another data set under the same name."""
+    shutil.rmtree(place)
+    write_domains(place, each=6)
+    sources.held.cache_clear()
+
+
+class Stop(Exception):
+    pass
+
+
+def begin(rounds=1):
+    def watch(row):
+        if row["round"] + 1 == rounds:
+            raise Stop
+
+    with pytest.raises(Stop):
+        run(SETTING, "FedAvg", progress=watch)
+
+
+def test_a_run_writes_down_what_it_had(folder):
+    write_domains(folder / "domains")
+    about = run(SETTING, "FedAvg", progress=False).about["data"]
+    assert about == identity("domains") and len(about["sha256"]) == 32
+    assert about["note"] == "domains 0 photo, 1 sketch; 3 classes" and about["files"].startswith("31 files, ")
+
+
+@pytest.mark.parametrize("name", ["x", "y", "x_test", "y_test", "owner", "owner_test"])
+def test_one_changed_number_is_another_fingerprint(folder, name):
+    write_domains(folder / "domains")
+    first = load("domains")
+    before = first.fingerprint
+    sources.held.cache_clear()
+    again = load("domains")
+    assert again is not first and again.fingerprint == before
+    sources.held.cache_clear()
+    other = load("domains")
+    getattr(other, name).view(-1)[-1] += 1
+    assert other.fingerprint != before
+
+
+def test_a_finished_run_of_other_samples_is_not_passed_off_as_one_of_these(folder):
+    place = write_domains(folder / "domains")
+    before = run(SETTING, "FedAvg", progress=False)
+    then = before.about["data"]["sha256"]
+    change(place)
+    with pytest.raises(OtherSamples, match=rf"run {before.key} .*'domains'.*{then}.*{load('domains').fingerprint}"):
+        run(SETTING, "FedAvg", progress=False)
+    assert run_of(SETTING, method("FedAvg"), 0).weights_sha256 == before.weights_sha256  # nothing is lost
+
+
+def test_an_interrupted_run_does_not_go_on_with_other_samples(folder):
+    place = write_domains(folder / "domains")
+    begin()
+    change(place)
+    with pytest.raises(OtherSamples, match="FEDNB_STORE"):
+        run(SETTING, "FedAvg", progress=False)
+    assert len(run_of(SETTING, method("FedAvg"), 0).rows) == 1
+
+
+def test_an_interrupted_run_is_compared_thoroughly(folder, monkeypatch):
+    """Files of the same size may hold something else; where they are read anyway, that is noticed."""
+    write_domains(folder / "domains")
+    begin()
+    load("domains").x[0] += 1
+    del load("domains").__dict__["fingerprint"]
+    with pytest.raises(OtherSamples):
+        run(SETTING, "FedAvg", progress=False)
+
+
+def test_the_same_samples_in_another_folder_are_the_same(folder, tmp_path_factory, monkeypatch):
+    """Another number of files, such as one that was left there, is a reason to look, not to refuse."""
+    write_domains(folder / "domains")
+    before = run(SETTING, "FedAvg", progress=False)
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (write_domains(elsewhere / "domains") / "list.csv").write_text("left here")
+    monkeypatch.setenv("FEDNB_DATA", str(elsewhere))
+    assert extent(str(elsewhere / "domains")) != before.about["data"]["files"]
+    assert run(SETTING, "FedAvg", progress=False).weights_sha256 == before.weights_sha256
+
+
+def test_without_data_a_finished_run_is_there_and_is_not_loaded(folder, monkeypatch):
+    place = write_domains(folder / "domains")
+    before = run(SETTING, "FedAvg", progress=False)
+    monkeypatch.setattr(sources, "held", lambda *a: pytest.fail("data were loaded"))
+    assert run(SETTING, "FedAvg", progress=False).key == before.key
+    shutil.rmtree(place)
+    assert run(SETTING, "FedAvg", progress=False).key == before.key
+
+
+def test_a_run_from_before_fingerprints_is_taken_as_it_is(folder):
+    place = write_domains(folder / "domains")
+    before = run(SETTING, "FedAvg", progress=False)
+    before.entry.describe({name: value for name, value in before.about.items() if name != "data"})
+    change(place)
+    assert torch.equal(run(SETTING, "FedAvg", progress=False).w, before.w)
+
+
+def test_captions_say_what_is_particular_about_the_data(folder):
+    write_domains(folder / "domains")
+    assert provenance([run(SETTING, "FedAvg", progress=False)]).endswith("; domains 0 photo, 1 sketch; 3 classes")
+    plain = Setting(clients=2, participation=1.0, rounds=1, epochs=1, samples=60)
+    assert ";" not in provenance([run(plain, "FedAvg", progress=False)])
