@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fednb.claims import Claim, verdict
 from fednb.data.dataset import DataNotFound
+from fednb.data.identity import OtherSamples
 from fednb.evidence import EVIDENCE
 from fednb.grid import SCALES, NeedsGpu
 from fednb.paper import Paper
@@ -33,7 +34,7 @@ def verify(
 
     Columns section and notebook say where it belongs. What was kept with the paper from the largest scale that decided
     something stands beside it: best_verdict, best_scale, best_n and best_ours. Sections whose data are not here, or
-    which need a GPU that is not here, are "not run", and the others go on.
+    not those of their runs, or which need a GPU that is not here, are "not run", and the others go on.
     """
     import pandas as pd
 
@@ -62,7 +63,7 @@ def _judged(paper: Paper, name: str, scale: str, measured: Callable[[], list[pd.
     claims, notebook = paper.claims(name), paper.about["sections"][name]["notebook"]
     try:
         found = verdict(measured(), claims, scale)
-    except (NeedsGpu, DataNotFound, NotThere) as error:
+    except (NeedsGpu, DataNotFound, OtherSamples, NotThere) as error:
         found = _kept(paper, name, scale, claims, str(error))
     return found.assign(section=name, notebook=notebook, paper_id=paper.id, scale=scale).join(best(paper, name))
 

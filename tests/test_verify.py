@@ -9,6 +9,7 @@ import torch
 from fednb import verify as module
 from fednb.cli import main
 from fednb.data.dataset import DataNotFound
+from fednb.data.identity import OtherSamples
 from fednb.grid import Grid
 from fednb.paper import Paper
 from fednb.verify import in_columns, verify
@@ -113,11 +114,12 @@ def test_columns_hold_long_texts():
     assert max(map(len, text.splitlines())) <= 152
 
 
-def test_data_that_are_not_here_stop_one_section_only(paper, monkeypatch):
+@pytest.mark.parametrize("reason", [DataNotFound, OtherSamples])
+def test_data_that_are_not_here_stop_one_section_only(paper, monkeypatch, reason):
     """The reason stands where the numbers would be; the other sections are judged."""
 
     def absent(self, **how):
-        raise DataNotFound("no cifar10 here")
+        raise reason("no cifar10 here")
 
     monkeypatch.setattr(Grid, "run", absent)
     found = verify(paper, "laptop")
