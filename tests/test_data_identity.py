@@ -5,6 +5,7 @@ import shutil
 import pytest
 import torch
 from test_data_domains import write_domains
+from test_experiment import interrupted
 
 from fednb.data import sources
 from fednb.data.identity import OtherSamples, extent, identity
@@ -25,23 +26,11 @@ def store(tmp_path_factory, monkeypatch):
 
 
 def change(place):
-    """One image more in each class: another data set under the same name."""
+    """One image more in each class: another data set under the same name, seen by another process."""
     shutil.rmtree(place)
     write_domains(place, each=6)
     sources.held.cache_clear()
-
-
-class Stop(Exception):
-    pass
-
-
-def begin(rounds=1):
-    def watch(row):
-        if row["round"] + 1 == rounds:
-            raise Stop
-
-    with pytest.raises(Stop):
-        run(SETTING, "FedAvg", progress=watch)
+    extent.cache_clear()
 
 
 def test_a_run_writes_down_what_it_had(folder):
@@ -77,17 +66,17 @@ def test_a_finished_run_of_other_samples_is_not_passed_off_as_one_of_these(folde
 
 def test_an_interrupted_run_does_not_go_on_with_other_samples(folder):
     place = write_domains(folder / "domains")
-    begin()
+    interrupted(SETTING, "FedAvg", 1)
     change(place)
     with pytest.raises(OtherSamples, match="FEDNB_STORE"):
         run(SETTING, "FedAvg", progress=False)
     assert len(run_of(SETTING, method("FedAvg"), 0).rows) == 1
 
 
-def test_an_interrupted_run_is_compared_thoroughly(folder, monkeypatch):
+def test_an_interrupted_run_is_compared_thoroughly(folder):
     """Files of the same size may hold something else; where they are read anyway, that is noticed."""
     write_domains(folder / "domains")
-    begin()
+    interrupted(SETTING, "FedAvg", 1)
     load("domains").x[0] += 1
     del load("domains").__dict__["fingerprint"]
     with pytest.raises(OtherSamples):

@@ -193,13 +193,14 @@ def test_controls_are_locked_while_at_work(monkeypatch):
 def test_what_is_said_to_be_paused_is_drawn_to_its_last_round(monkeypatch):
     """The runs end while a picture of them is being made: that picture is behind, so the next one says it."""
     explorer = live()
+    explorer.controls["rounds"].value = 100  # so that they do not end by themselves
     one = explorer.duel(explorer.values)
     draw, said = explorer.draw, []
 
     def slow(**values):
-        drawn = draw(**values)
-        if len(said) == 1 and (before := one.done):
-            while one.done == before:
+        before, drawn = one.done, draw(**values)
+        if before and not one.turns.stopped:
+            while one.done == before and one.at_work:
                 time.sleep(0.01)
             one.turns.stop()
             for thread in one.runners:

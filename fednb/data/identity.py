@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 from fednb.data.sources import available, load
@@ -36,8 +37,9 @@ def check(known: Identity | None, name: str, run: str, thoroughly: bool) -> None
         )
 
 
+@lru_cache(maxsize=8)
 def extent(place: str) -> str:
-    """How many files there are in a place, and how many bytes; '' where data come from no file."""
+    """How many files there are in a place, and how many bytes; '' where data come from no file. Looked at once."""
     path = Path(place)
     if not place or not path.exists():
         return ""
