@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c $(PIN
 export FEDNB_STORE ?= $(CURDIR)/.fednb
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test unit notebooks test-browser site lab lint clean
+.PHONY: demo test unit notebooks test-faults test-browser site lab lint clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.notebooks
@@ -22,6 +22,10 @@ unit: $(VENV)/.test
 notebooks: $(VENV)/.test
 	store=$$(mktemp -d) && trap 'rm -rf "$$store"' EXIT && \
 	FEDNB_STORE=$$store $(BIN)/python -m pytest --nbmake --nbmake-timeout=600 --durations=0 -n 2 notebooks
+
+# Files, processes and inputs broken on purpose; FAULTS=long tries thousands.
+test-faults: $(VENV)/.test
+	$(BIN)/python -m pytest -p no:nbmake -m faults -n 2 --durations=5 tests/faults
 
 # The explorers in a real browser: an installed Chrome or Chromium, or Debian's, which it installs where it may.
 test-browser: $(VENV)/.browser

@@ -55,9 +55,9 @@ def test_conda_installs_every_extra():
 
 def test_ci_is_exactly_what_the_readme_says():
     commands = [line for line in (ROOT / ".ci/run").read_text().splitlines() if line and not line.startswith("#")]
-    assert commands[-2:] == ["make test", "exec make test-browser"]
+    assert commands[-3:] == ["make test", "make test-faults", "exec make test-browser"]
     readme = (ROOT / "README.md").read_text()
-    assert "    make test " in readme and "    make test-browser " in readme
+    assert all(f"    {command} " in readme for command in ("make test", "make test-faults", "make test-browser"))
 
 
 def test_top_level_is_as_designed():

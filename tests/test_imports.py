@@ -11,7 +11,8 @@ PACKAGE = Path(__file__).parent.parent / "fednb"
 
 # From the bottom up. A module may import what stands in a line below its own, or beside it where the line says so.
 FLOORS = [
-    ("streams", "vectors", "lowest", "compat", "version", "progress"),
+    ("streams", "vectors", "lowest", "compat", "version", "progress", "files", "inputs", "codetext"),
+    ("locks", "checks"),
     ("filters", "record"),
     ("rounds",),
     ("parts",),
@@ -19,8 +20,10 @@ FLOORS = [
     ("methods",),
     ("data", "models"),
     ("setting",),
-    ("engines",),
+    ("engines", "keys"),
+    ("history_csv", "ending"),
     ("store",),
+    ("checkpoints",),
     ("probes",),
     ("evaluate",),
     ("experiment",),
@@ -30,8 +33,10 @@ FLOORS = [
     ("claims",),
     ("report",),
     ("paper",),
+    ("parameters",),
+    ("execution",),
     ("notebooks", "verify", "jobs", "bench", "widgets"),
-    ("site",),
+    ("store_command", "site"),
     ("cli",),
     ("__main__",),
 ]
