@@ -5,6 +5,8 @@ import json
 
 import pandas as pd
 
+from fednb.evidence import EVIDENCE
+
 PAPER = """
 title = "Made & printed"
 authors = "A. Nobody"
@@ -109,11 +111,17 @@ def bare(cell):
     return cell if cell["cell_type"] == "markdown" else cell | {"outputs": []}
 
 
+def move_shelf(root, monkeypatch):
+    """Papers, notebooks and the store are looked for under a folder."""
+    monkeypatch.setenv("FEDNB_STORE", str(root / "store"))
+    for module in ("fednb.paper", "fednb.notebooks", "fednb.execution", "fednb.site.book", "fednb.site.publish"):
+        monkeypatch.setattr(f"{module}.shelf", lambda name: root / name)
+    monkeypatch.setitem(EVIDENCE, "made", lambda scale: table(5.0))
+
+
 def make(root, monkeypatch):
     """The shelf under a folder, and a store with one executed copy."""
-    monkeypatch.setenv("FEDNB_STORE", str(root / "store"))
-    for module in ("fednb.paper", "fednb.notebooks", "fednb.site.book", "fednb.site.publish"):
-        monkeypatch.setattr(f"{module}.shelf", lambda name: root / name)
+    move_shelf(root, monkeypatch)
     paper, page = root / "papers" / "made", root / "store" / "notebooks" / "made" / "01_one" / "smoke"
     files = {"paper.toml": PAPER, "claims.toml": CLAIMS, "reading.md": LOG, "grids/fig2.toml": GRID}
     for name, thing in files.items():

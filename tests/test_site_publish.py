@@ -14,14 +14,15 @@ from made_site import make, put, table
 from fednb import notebooks
 from fednb.bench import kept
 from fednb.cli import main
+from fednb.evidence import EVIDENCE
 from fednb.methods import CATALOGUE
 from fednb.paper import papers
 from fednb.site import publish as module
 from fednb.site.methods import anchor, uses
-from fednb.site.pages import href
+from fednb.site.pages import Page, href
 from fednb.site.publish import NotASite, NothingExecuted, publish
 from fednb.store import home
-from fednb.verify import EVIDENCE, judged, recalled
+from fednb.verify import judged, recalled
 
 
 class Seen(HTMLParser):
@@ -81,7 +82,7 @@ def test_every_link_and_anchor_leads_somewhere(site):
     seen = pages(site)
     for here, page in seen.items():
         for link in (x for x in page.links if not x.startswith("http")):
-            there, _, name = unquote(link).partition("#")
+            there, _, name = map(unquote, link.partition("#"))
             target = posixpath.normpath(posixpath.join(posixpath.dirname(here), there)) if there else here
             assert target in seen, f"{here}: {link}"
             assert not name or name in seen[target].names, f"{here}: {link}"
@@ -125,7 +126,7 @@ def test_the_search_knows_claims_methods_notebooks_headings_and_readings(site):
     assert len(kinds["notebook"]) == len(kinds["heading"]) == 3 and kinds["paper"] == ["Made & printed"]
     seen = pages(site)
     for _, title, url, _ in found:
-        page, _, name = url.partition("#")
+        page, _, name = map(unquote, url.partition("#"))
         assert page in seen and (not name or name in seen[page].names), title
 
 
@@ -182,9 +183,9 @@ def test_a_folder_that_is_no_site_is_not_replaced(shelf):
 
 def test_an_interrupt_leaves_the_old_site_whole_and_nothing_beside_it(shelf, monkeypatch):
     out = shelf / "out" / "site"
-    monkeypatch.setattr(module, "_pages", lambda *a: [])
+    monkeypatch.setattr(module, "_pages", lambda *a: [Page("old.html", "Old", "old")])
     publish(out)
-    put(out / "old.html", "old")
+    monkeypatch.setattr(module, "_pages", lambda *a: [])
     write = module._write
 
     def interrupted(pages, folder):
@@ -194,7 +195,7 @@ def test_an_interrupt_leaves_the_old_site_whole_and_nothing_beside_it(shelf, mon
     monkeypatch.setattr(module, "_write", interrupted)
     with pytest.raises(KeyboardInterrupt):
         publish(out)
-    assert (out / "old.html").read_text() == "old" and [p.name for p in out.parent.iterdir()] == ["site"]
+    assert "old" in (out / "old.html").read_text() and [p.name for p in out.parent.iterdir()] == ["site"]
     monkeypatch.setattr(module, "_write", write)
     publish(out)
     assert not (out / "old.html").exists() and [p.name for p in out.parent.iterdir()] == ["site"]

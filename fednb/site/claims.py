@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fednb.site.pages import address
 from fednb.version import __version__
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def claims_page(found: pd.DataFrame, titles: dict[str, str]) -> str:
     scale = ", ".join(dict.fromkeys(found["scale"]))
     shown = by_paper(found, titles)
     body = "".join(
-        f'<section><h2 id="{id}">{escape(titles[id])}</h2>\n{claims_table(rows)}</section>'
+        f'<section><h2 id="{escape(id)}">{escape(titles[id])}</h2>\n{claims_table(rows)}</section>'
         for id, rows in shown.items()
     )
     return (
@@ -64,7 +65,7 @@ def counts(shown: dict[str, list[Row]]) -> str:
     """How many claims of each paper have which verdict: of the evidence kept, or else of this run."""
     head = "".join(f'<th scope="col">{escape(kind)}</th>' for kind in ("paper", "claims", *COUNTED))
     lines = (
-        _row({"paper": f'<a href="#{id}">{id}</a>', "claims": str(len(rows))} |
+        _row({"paper": f'<a href="#{address(id)}">{escape(id)}</a>', "claims": str(len(rows))} |
              {kind: str(sum(_best(row)[0].startswith(begin) for row in rows)) for kind, begin in COUNTED.items()})
         for id, rows in shown.items()
     )  # fmt: skip
@@ -132,6 +133,6 @@ def folded(text: Any) -> str:
 
 def badge(verdict: str) -> str:
     """A verdict in its colour; the word says it too, and remarks in brackets are quiet."""
-    word, sign, remark = verdict.partition(" (")
+    word, sign, remark = str(verdict).partition(" (")
     said = f' <span class="quiet">({escape(remark)}</span>' if sign else ""
     return f'<span class="badge {KINDS.get(verdict, "")}">{escape(word)}</span>{said}'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from fednb.grid import SCALES
@@ -21,9 +22,11 @@ def do_publish(asked: argparse.Namespace) -> int:
         raise ValueError(f"scale = {asked.scale!r}: must be one of {', '.join(SCALES)}")
     from fednb.site.publish import publish
 
-    first = publish(asked.out, asked.scale)
-    files = [file for file in first.parent.rglob("*") if file.is_file()]
+    site = publish(asked.out, asked.scale)
+    files = [file for file in site.first.parent.rglob("*") if file.is_file()]
     pages = sum(file.suffix == ".html" for file in files)
     print(f"{pages} pages, {sum(file.stat().st_size for file in files) / 1e6:.1f} MB")
-    print(f"the site  {first.resolve()}")
-    return 0
+    print(f"the site  {site.first}")
+    for line in site.wrong:
+        print(f"fednb: {line}", file=sys.stderr)
+    return 1 if site.wrong else 0

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from fednb.bench import kept
 from fednb.paper import Paper
 from fednb.site.book import Book, seeds
 from fednb.site.claims import FIND, Row, by_paper, claims_table, counts, name_of
 from fednb.site.notebook import rendered_title
-from fednb.site.pages import Found, Page, Picture, href, table
+from fednb.site.pages import Found, Page, Picture, address, href, table
+from fednb.site.sound import Reading, checked_benchmark
 from fednb.site.text import linked, plain, reading_log
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ def front_page(found: pd.DataFrame, shelf: list[Paper]) -> Page:
     titles = {paper.id: paper.about["title"] for paper in shelf}
     shown = by_paper(found, titles)
     tables = "".join(
-        f'<section><h2 id="{id}"><a href="papers/{id}.html">{escape(titles[id])}</a></h2>\n'
+        f'<section><h2 id="{escape(id)}"><a href="{_of_paper(id)}">{escape(titles[id])}</a></h2>\n'
         f"{claims_table(rows, _where)}</section>\n"
         for id, rows in shown.items()
     )
@@ -49,7 +51,12 @@ def front_page(found: pd.DataFrame, shelf: list[Paper]) -> Page:
 
 
 def _url(row: Row) -> str:
-    return f"notebooks/{row['notebook']}.html#{name_of(row)}"
+    return f"notebooks/{address(row['notebook'])}.html#{address(name_of(row))}"
+
+
+def _of_paper(id: str) -> str:
+    """The address of a paper's page."""
+    return f"papers/{address(id)}.html"
 
 
 def _where(row: Row) -> str:
@@ -61,7 +68,7 @@ def _where(row: Row) -> str:
 def papers_page(shelf: list[Paper]) -> Page:
     """The list of papers."""
     items = "".join(
-        f'<li><a href="papers/{paper.id}.html"><strong>{escape(paper.about["title"])}</strong></a><br>'
+        f'<li><a href="{_of_paper(paper.id)}"><strong>{escape(paper.about["title"])}</strong></a><br>'
         f'<span class="quiet">{escape(paper.about["authors"])}; {escape(paper.about["venue"])}</span></li>\n'
         for paper in shelf
     )
@@ -70,19 +77,20 @@ def papers_page(shelf: list[Paper]) -> Page:
 
 def paper_page(paper: Paper, books: dict[str, Book]) -> Page:
     """One paper: what it is, which notebook shows which section, and how it was read."""
-    url, about = f"papers/{paper.id}.html", paper.about
+    url, about = _of_paper(paper.id), paper.about
     claimed = Counter(claim.section for claim in paper.claims())
     rows = [
         [escape(section["title"]), _link(books.get(section["notebook"]), url), str(claimed[name])]
         for name, section in about.get("sections", {}).items()
     ]
     log = paper.readings.partition("\n")[2]  # without its title
-    read = linked(reading_log(log), books, lambda name: href(f"notebooks/{name}.html", url))
+    read = linked(reading_log(log), books, lambda name: href(f"notebooks/{address(name)}.html", url))
     below = read.replace("<h2 ", "<h3 ").replace("</h2>", "</h3>")
     body = (
         f"<h1>{escape(about['title'])}</h1>\n<p>{escape(about['citation'])}</p>\n"
-        f"<p>{escape(about['authors'])}; {escape(about['venue'])}. Code: {escape(about['code'])}.</p>\n"
-        f'<p><a href="{href(f"index.html#{paper.id}", url)}">Its claims</a>, <a href="#how">how it was read</a>.</p>\n'
+        f"<p>{escape(about['authors'])}; {escape(about['venue'])}. Code: {escape(about.get('code', 'none'))}.</p>\n"
+        f'<p><a href="{href(f"index.html#{address(paper.id)}", url)}">Its claims</a>, '
+        '<a href="#how">how it was read</a>.</p>\n'
         f"<h2>Sections</h2>\n{table(('section', 'notebook', 'claims'), rows)}"
         f'<h2 id="how">How it was read</h2>\n<div class="log">{below}</div>'
     )
@@ -95,7 +103,7 @@ def _entries(read: str, url: str, id: str) -> list[Found]:
     """The entries of a reading log."""
     blocks = read.split('<h2 id="')[1:]
     return [
-        Found("reading", f"{id}: {name}", f"{url}#{name}", plain(rest.partition("</h2>")[2]))
+        Found("reading", f"{id}: {name}", f"{url}#{address(name)}", plain(rest.partition("</h2>")[2]))
         for name, _, rest in (block.partition('"') for block in blocks)
     ]
 
@@ -138,7 +146,7 @@ def gallery_page(pictures: list[Picture], titles: dict[str, str]) -> Page:
 
 def _folder(picture: Picture) -> str:
     """The folder of the notebook that shows it."""
-    return picture.url.removeprefix("notebooks/").rpartition("/")[0]
+    return unquote(picture.url.partition("#")[0]).removeprefix("notebooks/").rpartition("/")[0]
 
 
 def _framed(picture: Picture) -> str:
@@ -149,10 +157,11 @@ def _framed(picture: Picture) -> str:
     )
 
 
-def benchmarks_page(folder: Path) -> Page:
+def benchmarks_page(folder: Path, seen: Reading) -> Page:
     """Figures that came with this version, and what `fednb bench ... --out FILE` wrote into a folder here."""
-    here = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json"))}
-    parts = "".join(_bench(name, result) for name, result in (here | kept.results()).items())
+    here = {file.stem: seen.or_else(None, partial(checked_benchmark, file)) for file in sorted(folder.glob("*.json"))}
+    shown = {name: result for name, result in (here | kept.results()).items() if result}
+    parts = "".join(_bench(name, result) for name, result in shown.items())
     commands = escape((kept.FOLDER / "commands.txt").read_text(encoding="utf-8"))
     body = (
         f"<h1>Benchmarks</h1>\n{parts}<h2>How those that came with this version were made</h2>\n<pre>{commands}</pre>"

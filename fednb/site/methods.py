@@ -11,7 +11,7 @@ from fednb.grid import SCALES
 from fednb.methods import ALIASES, CATALOGUE, UnknownMethod, method
 from fednb.paper import Paper
 from fednb.rounds import Method, Part, cost
-from fednb.site.pages import Found, Page, facts, href, table
+from fednb.site.pages import Found, Page, address, facts, href, table
 from fednb.site.text import slug
 
 URL = "methods.html"
@@ -63,6 +63,7 @@ def _known(name: str) -> str:
 
 
 def anchor(name: str) -> str:
+    """Where a method's card stands: letters, digits and hyphens, which stand in an address as they are."""
     return "m-" + slug(name.replace("+", " plus "))
 
 
@@ -92,7 +93,7 @@ def _card(name: str, used: Uses, papers: set[str]) -> str:
 def _places(found: list[tuple[str, str, str]]) -> str:
     """Links to the notebooks that run it; many of them are folded away."""
     links = "".join(
-        f'<li><a href="{href(f"notebooks/{notebook}.html", URL)}">{escape(paper)}: {escape(title)}</a></li>'
+        f'<li><a href="{href(f"notebooks/{address(notebook)}.html", URL)}">{escape(paper)}: {escape(title)}</a></li>'
         for paper, title, notebook in found
     )
     if not links:
@@ -103,7 +104,7 @@ def _places(found: list[tuple[str, str, str]]) -> str:
 
 def _source(paper: str, papers: set[str]) -> str:
     """The paper that it is from; a link where that is one of ours."""
-    url = f"papers/{paper.lower()}.html"
+    url = f"papers/{address(paper.lower())}.html"
     return f'<a href="{href(url, URL)}">{escape(paper)}</a>' if paper.lower() in papers else escape(paper)
 
 

@@ -11,13 +11,16 @@ from typing import Any
 
 from fednb.site.book import Book, KeptResults, day, seeds, short, told_by
 from fednb.site.claims import Row, badge, claims_table, folded
-from fednb.site.pages import Found, Page, Picture, facts, figure, href, table
+from fednb.site.pages import Found, Page, Picture, address, facts, figure, href, table
+from fednb.site.safe import harmless
 from fednb.site.text import linked, plain, rendered, slug
 
 WARNING = re.compile(r"\w*Warning: .*")
 HEADING = re.compile(r'<h([23]) id="([^"]+)">(.*?)</h\1>', re.DOTALL)
 TITLE = re.compile(r'\btitle ?= ?"([^"{]+)"')  # of a figure, in the cell that draws it
 KEPT_AS = re.compile(r'page\.keep\(\s*"([^"]+)"')
+SHOWN = ("image/png", "image/jpeg", "text/html", "text/markdown", "text/latex", "text/plain")  # kinds of results
+PYTHON = {"language_info": {"name": "python", "pygments_lexer": "ipython3"}}
 Outputs = dict[str, bytes]  # pictures, by address
 
 
@@ -27,7 +30,7 @@ def notebook_page(book: Book, rows: list[Row], names: list[str], beside: tuple[B
     body, outputs = converted(book, taken)
     pictures = _shown(book, outputs)
     kept, files, more = _kept(book)
-    body = linked(body, names, lambda name: href(f"notebooks/{name}.html", book.url))
+    body = linked(body, names, lambda name: href(f"notebooks/{address(name)}.html", book.url))
     table_of = claims_table(rows, _at_section, "section", named=True)
     own = f'<section id="claims"><h2>Claims</h2>\n{table_of}</section>' if rows else ""
     top = f"{_crumbs(book)}<h1>{rendered_title(book.title)}</h1>\n{_status(book)}"
@@ -36,7 +39,7 @@ def notebook_page(book: Book, rows: list[Row], names: list[str], beside: tuple[B
         f'<article class="notebook">\n{body}</article>\n{kept}{own}{_beside(book, beside)}'
     )
     found = [Found("notebook", plain(rendered_title(book.title)), book.url, plain(_without_code(body))[:6000])]
-    found += [Found("heading", plain(h), f"{book.url}#{id}", book.title) for _, id, h in HEADING.findall(body)]
+    found += [Found("heading", plain(h), f"{book.url}#{address(id)}", book.title) for _, id, h in HEADING.findall(body)]
     return Page(book.url, book.title, text, tuple(found), (*more, *pictures), files | outputs)
 
 
@@ -51,10 +54,9 @@ def converted(book: Book, taken: set[str]) -> tuple[str, Outputs]:
     content = _prepared(book)
     exporter = _exporter()
     exporter.register_filter("markdown2html", lambda source: rendered(source, taken))
-    short = book.folder.rpartition("/")[2]
-    resources: dict[str, Any] = {"unique_key": short, "output_files_dir": short}
+    above, _, own = book.folder.rpartition("/")
+    resources: dict[str, Any] = {"unique_key": own, "output_files_dir": own}
     html, resources = exporter.from_notebook_node(nbformat.reads(json.dumps(content), 4), resources)
-    above = book.folder.rpartition("/")[0]
     return html, {f"{above}/{file}": data for file, data in resources["outputs"].items()}
 
 
@@ -70,41 +72,52 @@ def _exporter() -> Any:
 
 
 def _prepared(book: Book) -> dict[str, Any]:
-    """A copy without its title, progress bars and widgets that nobody can move; every picture has words."""
+    """A copy without its title, progress bars and widgets that nobody can move; every picture has words.
+
+    Of what cells and results say about themselves nothing is taken along: it would get into the page as it is.
+    """
     content = copy.deepcopy(book.content)
-    content["metadata"].pop("widgets", None)
     first = content["cells"][0]
     first["source"] = re.sub(r"\A\s*# [^\n]*\n?", "", "".join(first["source"]))
-    for cell in (c for c in content["cells"] if c["cell_type"] == "code"):
-        cell["outputs"] = _outputs(cell, book)
-    return content
+    return content | {"metadata": PYTHON, "cells": [_cell(cell, book) for cell in content["cells"]]}
+
+
+def _cell(cell: dict[str, Any], book: Book) -> dict[str, Any]:
+    about = {"id": cell["id"], "metadata": {}, "source": "".join(cell["source"])}
+    if cell["cell_type"] == "markdown":
+        return about | {"cell_type": "markdown"}
+    return about | {"cell_type": "code", "execution_count": None, "outputs": _outputs(cell, book)}
 
 
 def _outputs(cell: dict[str, Any], book: Book) -> list[dict[str, Any]]:
-    errors = [o for o in cell["outputs"] if o.get("name") == "stderr"]
+    outputs = cell.get("outputs", [])
+    errors = [o for o in outputs if o.get("name") == "stderr"]
     warned = dict.fromkeys(WARNING.findall("".join("".join(o["text"]) for o in errors)))
-    kept = [o for o in cell["outputs"] if o not in errors]
-    for output in kept:
-        data = output.get("data", {})
+    kept = [o for o in outputs if o not in errors]
+    for output in (o for o in kept if "data" in o):
+        data = output["data"] = {kind: "".join(output["data"][kind]) for kind in SHOWN if kind in output["data"]}
         if "text/html" in data:
-            data["text/html"] = re.sub(r"<style scoped>.*?</style>", "", "".join(data["text/html"]), flags=re.DOTALL)
-        if "image/png" in data:
-            output["metadata"] = {"image/png": {"alt": words_of(cell, book)}}
+            data["text/html"] = harmless(data["text/html"])
+        words = {"alt": words_of(cell, book)}
+        output["metadata"] = {kind: words for kind in ("image/png", "image/jpeg") if kind in data}
     said = [{"output_type": "stream", "name": "stderr", "text": "\n".join(warned)}] if warned else []
-    return [*kept, *said]
+    return [*(o for o in kept if o.get("data", True)), *said]
 
 
 def words_of(cell: dict[str, Any], book: Book) -> str:
     """What a cell's picture shows: the title it is given, or the name under which it is kept, after the notebook's."""
     source = "".join(cell["source"])
-    given = TITLE.findall(source) or [_words(name) for name in KEPT_AS.findall(source)]
-    return ": ".join([plain(rendered_title(book.title)).replace(": ", ", "), *given[-1:]])
+    return _after_title(book, TITLE.findall(source) or [_words(name) for name in KEPT_AS.findall(source)])
 
 
 def words_for(book: Book, kept: str) -> str:
     """What a picture shows that was kept under a name: the same, by the cell that keeps it."""
     cells = [c for c in book.content["cells"] if KEPT_AS.findall("".join(c["source"])) == [kept]]
-    return words_of(cells[0] if cells else {"source": f'page.keep("{kept}"'}, book)
+    return words_of(cells[0], book) if cells else _after_title(book, [_words(kept)])
+
+
+def _after_title(book: Book, given: list[str]) -> str:
+    return ": ".join([plain(rendered_title(book.title)).replace(": ", ", "), *given[-1:]])
 
 
 def _words(name: str) -> str:
@@ -124,10 +137,10 @@ def _shown(book: Book, outputs: Outputs) -> list[Picture]:
 
 
 def _crumbs(book: Book) -> str:
-    up = f"papers/{book.paper}.html" if book.paper else "notebooks.html"
+    up = f"papers/{address(book.paper)}.html"
     return (
         f'<nav class="crumbs" aria-label="Where this is"><a href="{href("notebooks.html", book.url)}">Notebooks</a>'
-        + (f' › <a href="{href(up, book.url)}">{book.paper}</a>' if book.paper else "")
+        + (f' › <a href="{href(up, book.url)}">{escape(book.paper)}</a>' if book.paper else "")
         + f" › {escape(book.name.rpartition('/')[2])}</nav>\n"
     )
 
@@ -135,29 +148,32 @@ def _crumbs(book: Book) -> str:
 def _status(book: Book) -> str:
     """Where the page is from."""
     command = f"<code>fednb notebook {escape(book.name)} --scale {book.scale or 'smoke'}</code>"
+    lines = "".join(f'<p class="note bad">Not shown: {escape(line)}.</p>\n' for line in book.wrong)
     if not book.scale:
-        return f'<p class="note">Not executed yet: text and code without results. {command} makes them.</p>\n'
+        return f'{lines}<p class="note">Not executed yet: text and code without results. {command} makes them.</p>\n'
     about, wrong = book.executed, book.errors
-    lines = ""
     if wrong:
         lines += f'<p class="note bad">{wrong} cell{"s" * (wrong != 1)} of this execution ended in an error.</p>\n'
     if book.stopped:
         lines += '<p class="note bad">This execution was interrupted; what it had not reached is missing.</p>\n'
     if book.outdated:
         lines += '<p class="note">The notebook was changed since; this is what was executed.</p>\n'
-    told = {"scale": f"<strong>{book.scale}</strong>", "executed": _when(about), "commit": short(about.get("commit"))}
-    told |= {name: escape(value) for name, value in told_by(book.runs)} | {"again": command}
-    return f'{lines}<details class="from" open><summary>Where this page is from</summary>{facts(told)}</details>\n'
+    told = {"executed": _when(about), "commit": short(about.get("commit"))} | dict(told_by(book.runs))
+    escaped = {name: escape(value) for name, value in told.items()}
+    shown = {"scale": f"<strong>{book.scale}</strong>"} | escaped | {"again": command}
+    return f'{lines}<details class="from" open><summary>Where this page is from</summary>{facts(shown)}</details>\n'
 
 
 def _when(about: dict[str, Any]) -> str:
     """The day of an execution, and how long it took."""
-    took = f", in {about['duration']:.0f} s" if about.get("duration") else ""
+    duration = about.get("duration")
+    took = f", in {duration:.0f} s" if duration and isinstance(duration, int | float) else ""
     return day(about["start_time"]) + took if about.get("start_time") else ""
 
 
 def _contents(body: str, kept: bool, claims: bool) -> str:
-    links = [f'<li><a href="#{id}">{plain(text)}</a></li>' for level, id, text in HEADING.findall(body) if level == "2"]
+    heads = [(id, plain(text)) for level, id, text in HEADING.findall(body) if level == "2"]
+    links = [f'<li><a href="#{address(id)}">{escape(text)}</a></li>' for id, text in heads]
     links += ['<li><a href="#kept">Kept from larger scales</a></li>'] * kept + [
         '<li><a href="#claims">Claims</a></li>'
     ] * claims
@@ -174,11 +190,11 @@ def _kept(book: Book) -> tuple[str, dict[str, Any], list[Picture]]:
         told = f"{kept.scale} scale" + f", n = {n}" * bool(n)
         shown = ""
         for file in kept.pictures:
-            address = f"{book.folder}/{kept.scale}_{file.name}"
+            url, place = f"{book.folder}/{kept.scale}_{address(file.name)}", f"{name}-{slug(file.stem)}"
             words = words_for(book, file.stem)
-            files[address] = file
-            pictures.append(Picture(address, words, told, f"{book.url}#{name}-{slug(file.stem)}"))
-            shown += figure(href(address, book.url), words, told, f"{name}-{slug(file.stem)}")
+            files[url] = file
+            pictures.append(Picture(url, words, told, f"{book.url}#{address(place)}"))
+            shown += figure(href(url, book.url), words, told, place)
         parts.append(f'<h3 id="{name}">{kept.scale} scale</h3>\n{_from(kept)}{_verdicts(kept)}{shown}')
     text = f'<section id="kept"><h2>Kept from larger scales</h2>\n{"".join(parts)}</section>\n' if parts else ""
     return text, files, pictures
@@ -194,14 +210,8 @@ def _from(kept: KeptResults) -> str:
 
 
 def _verdicts(kept: KeptResults) -> str:
-    import pandas as pd
-
-    file = kept.folder / "verdict.csv"
-    if not file.exists():
-        return ""
-    rows = pd.read_csv(file).fillna("").to_dict("records")
-    cells = ([escape(str(r["says"])), badge(r["verdict"]), str(r["n"]), folded(r["ours"])] for r in rows)
-    return table(("claim", "verdict", "n", "seen"), cells, "verdicts")
+    cells = ([escape(r["says"]), badge(r["verdict"]), escape(r["n"]), folded(r["ours"])] for r in kept.verdicts)
+    return table(("claim", "verdict", "n", "seen"), cells, "verdicts") if kept.verdicts else ""
 
 
 def _at_section(row: Row) -> str:
@@ -217,7 +227,8 @@ def _without_code(body: str) -> str:
 def _beside(book: Book, both: tuple[Book | None, Book | None]) -> str:
     """Links to the notebooks before and after this one."""
     links = [
-        f'<a rel="{rel}" href="{href(other.url, book.url)}">{sign[0]}{plain(rendered_title(other.title))}{sign[1]}</a>'
+        f'<a rel="{rel}" href="{href(other.url, book.url)}">'
+        f"{sign[0]}{escape(plain(rendered_title(other.title)))}{sign[1]}</a>"
         for rel, other, sign in zip(("prev", "next"), both, (("← ", ""), ("", " →")), strict=True)
         if other
     ]

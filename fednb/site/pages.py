@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
+from urllib.parse import quote
 
 from fednb.version import __version__
 
@@ -36,9 +37,9 @@ class Picture:
 
 @dataclass(frozen=True)
 class Page:
-    """One page: its address in the site, its title and body, and what it brings along.
+    """One page: its address in the site, its title as text, its body as HTML, and what it brings along.
 
-    files: what is copied beside it, by address: a path, or the bytes themselves.
+    Addresses are quoted (see `address`). files: what is copied beside it, by address: a path, or the bytes themselves.
     """
 
     url: str
@@ -98,6 +99,11 @@ def built(commit: str, date: str) -> str:
     return f"fednb {__version__}{f', commit {commit}' if commit else ''}, published {date}. Works without a network."
 
 
+def address(name: str) -> str:
+    """A file's or a place's name as it stands in an address: letters, digits, slashes; the rest by number."""
+    return quote(name, errors="replace")
+
+
 def href(target: str, here: str) -> str:
     """The address of a page of the site as seen from another; what follows # stays."""
     page, sign, part = target.partition("#")
@@ -122,8 +128,8 @@ def facts(told: dict[str, str]) -> str:
 
 
 def figure(src: str, words: str, told: str, name: str = "") -> str:
-    """A picture with what it shows, and from what, below it."""
-    own = f' id="{name}"' if name else ""
+    """A picture with what it shows, and from what, below it; src: as `href` gives it."""
+    own = f' id="{escape(name)}"' if name else ""
     return (
         f'<figure{own}><img src="{src}" alt="{escape(words)}"><figcaption>{escape(words)} '
         f'<span class="quiet">{escape(told)}</span></figcaption></figure>\n'

@@ -7,10 +7,14 @@ from collections.abc import Iterable
 from html import escape, unescape
 from importlib.util import find_spec
 from typing import Any
+from xml.etree.ElementTree import Element, tostring
 
 LABELS = ("printed", "released", "we run", "effect")  # of an entry of a reading log
 SIZES = re.compile(r"\\[bB]igg?[lrm]?(?=\s*\\)")  # before a delimiter; MathML's stretch by themselves
 TAG = re.compile(r"<[^>]*>")
+SIGN = re.compile(r"&amp;(#x[0-9A-Fa-f]+|lt|gt|amp);")  # a sign that the converter wrote by its number or name
+UNWANTED = ("href", "style", "class", "id")  # attributes that a formula can ask for
+OUTSIDE = re.compile(r"(https?://|mailto:)", re.IGNORECASE)  # links that leave the site
 NOTEBOOK = re.compile(r"(?<![\w/\"'])notebooks/([\w/]+)\.ipynb")
 
 
@@ -27,11 +31,11 @@ def needed() -> None:
 
 def mathml(tex: str, display: bool = False) -> str:
     """A formula as MathML; what cannot be converted stays readable as it was typed."""
-    from latex2mathml.converter import convert
+    from latex2mathml.converter import convert_to_element
 
     typed = f"$${tex}$$" if display else f"${tex}$"
     try:
-        made = convert(SIZES.sub("", tex), display="block" if display else "inline")
+        made = _written(convert_to_element(SIZES.sub("", tex), display="block" if display else "inline"))
     except Exception:  # of whatever kind: the library has no class of its own for all of them
         made = "\\"
     braces = [re.sub(r"\\[{}]", "", tex).count(brace) for brace in "{}"]
@@ -40,14 +44,37 @@ def mathml(tex: str, display: bool = False) -> str:
     return made.replace("<math ", f'<math alttext="{escape(" ".join(tex.split()))}" ', 1)
 
 
+def _written(tree: Element) -> str:
+    """A formula's tree as text in which all that was typed is escaped; the converter's own text unescapes it."""
+    for element in tree.iter():
+        for name in UNWANTED:
+            element.attrib.pop(name, None)
+    return SIGN.sub(r"&\1;", tostring(tree, encoding="unicode"))
+
+
 def rendered(source: str, taken: set[str] | None = None) -> str:
-    """Markdown as HTML; headings have names that links can use, told apart from those `taken` on the same page."""
+    """Markdown as HTML; headings have names that links can use, told apart from those `taken` on the same page.
+
+    HTML in the text is shown as it was typed. Pictures are named only: the site has those of executed cells.
+    """
     from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
     names = set() if taken is None else taken
 
     class Renderer(IPythonRenderer):
-        """nbconvert's, with our mathematics, headings and links."""
+        """nbconvert's, with our mathematics, headings and links, and nothing that it would let through."""
+
+        def inline_html(self, html: str) -> str:
+            return escape(html)
+
+        def block_html(self, html: str) -> str:
+            return f"<p>{escape(html.strip())}</p>\n"
+
+        def block_mermaidjs(self, code: str) -> str:
+            return f"<pre><code>{escape(code)}</code></pre>\n"
+
+        def image(self, text: str, url: str, title: str | None = None) -> str:
+            return text
 
         def inline_math(self, body: str) -> str:
             return mathml(body)
@@ -62,15 +89,21 @@ def rendered(source: str, taken: set[str] | None = None) -> str:
             return f'<h{level} id="{unique(slug(plain(text)), names)}">{text}</h{level}>\n'
 
         def link(self, text: str, url: str, title: str | None = None) -> str:
-            if re.match(r"[a-z]+:|#", url):
-                return str(super().link(text, url, title))
             page, _, part = url.partition("#")
-            if not page.endswith(".ipynb"):
-                return text  # a file of the checkout, which the site does not have
-            return str(super().link(text, page.removesuffix(".ipynb") + ".html" + ("#" + part) * bool(part), title))
+            if url.startswith("#") or OUTSIDE.match(url):
+                return _link(text, url, title)
+            if not page.endswith(".ipynb") or ":" in page or page.startswith(("/", "\\")):
+                return text  # a file of the checkout, which the site does not have; or a script
+            return _link(text, page.removesuffix(".ipynb") + ".html" + ("#" + part) * bool(part), title)
 
     html = MarkdownWithMath(renderer=Renderer(escape=False)).render(source)
     return html.replace("<table>", '<div class="scroll" tabindex="0"><table>').replace("</table>", "</table></div>")
+
+
+def _link(text: str, url: str, title: str | None) -> str:
+    """A link of a text; text: its HTML."""
+    words = f' title="{escape(unescape(title))}"' if title else ""
+    return f'<a href="{escape(url)}"{words}>{text}</a>'
 
 
 def reading_log(source: str) -> str:
