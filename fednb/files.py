@@ -114,11 +114,16 @@ def new_folder(path: Path) -> Path:
     return path
 
 
+def sync_below(folder: Path) -> None:
+    """Put a folder and all that it holds on the disk."""
+    for path in sorted((p for p in folder.rglob("*") if not p.is_symlink()), reverse=True):
+        sync_folder(path) if path.is_dir() else sync_file(path)
+    sync_folder(folder)
+
+
 def swap(fresh: Path, target: Path) -> None:
     """Let a whole new folder take another's place. The old one stays until the new one is there."""
-    for file in sorted(fresh.rglob("*"), reverse=True):
-        sync_folder(file) if file.is_dir() else sync_file(file)
-    sync_folder(fresh)
+    sync_below(fresh)
     old = beside(target, "old")
     if target.exists():
         os.rename(target, old)
@@ -136,11 +141,14 @@ def restore(target: Path) -> None:
             return
 
 
-def sweep(folder: Path) -> list[Path]:
-    """Remove what interrupted writing left in a folder (not below it); only for who holds the folder's lock."""
+def sweep(folder: Path, of: str | None = None) -> list[Path]:
+    """Remove what interrupted writing left in a folder (not below it); only for who holds the folder's lock.
+
+    of: only what was to become the file or folder of this name.
+    """
     if not folder.is_dir():
         return []
-    found = sorted(p for p in folder.iterdir() if _leftover_of(p))
+    found = sorted(p for p in folder.iterdir() if (left := _leftover_of(p)) and of in (None, left[0]))
     for path in found:
         name, kind = _leftover_of(path) or ("", "")
         if kind == "old":

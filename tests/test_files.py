@@ -173,6 +173,7 @@ def test_a_folder_takes_anothers_place(tmp_path):
     fresh = files.beside(target)
     (fresh / "sub").mkdir(parents=True)
     (fresh / "sub" / "new.txt").write_text("new")
+    (fresh / "sub" / "link").symlink_to("nowhere")
     files.swap(fresh, target)
     assert names(target) == ["sub"]
     assert names(target.parent) == ["page"]
