@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import isfinite
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,17 +16,21 @@ import torch
 from torch import Tensor
 
 from fednb import models, probes
+from fednb.checkpoints import Checkpoints, Session
 from fednb.data import identity
 from fednb.engines import Engine, Pool, choose
 from fednb.engines.objective import wait_for
 from fednb.engines.problem import participants
 from fednb.evaluate import GlobalJudge, judge_of, tuned
+from fednb.keys import identify, key_of
+from fednb.locks import Held
 from fednb.methods import method as named
 from fednb.progress import Bar, bar_of
 from fednb.record import Server, Table
 from fednb.rounds import Method, observed_server
 from fednb.setting import Setting
-from fednb.store import Checkpoints, Entry, key_of
+from fednb.store import Entry
+from fednb.streams import whole_seed
 from fednb.version import __version__, commit
 
 Watch = Callable[[dict[str, Any]], None]
@@ -99,12 +101,12 @@ class Run:
 
     @property
     def weights_sha256(self) -> str:
-        state = self.entry.weights()
-        return hashlib.sha256(b"".join(state[name].numpy().tobytes() for name in ("w", "b"))).hexdigest()
+        """The digest of the weights and buffers, as recorded when they were written."""
+        return self.entry.weights_sha256()
 
     def probed(self, t: int) -> probes.Kept:
         """What the run's probe kept in round t."""
-        return probes.kept(self.entry.folder, t)
+        return probes.kept(self.entry, t)
 
     def all_probed(self, probe: probes.Probe) -> list[probes.Kept]:
         """What was kept in all rounds of a probe."""
@@ -147,8 +149,7 @@ def fitted(setting: Setting, method: Method) -> Setting:
 def run_of(setting: Setting, method: Method, seed: int, probe: probes.Probe | None = None) -> Run:
     """The run with this identity, whether or not it has been started."""
     setting = fitted(setting, method)
-    identity = (setting.but(report="last"), method, seed, *([probe] if probe else []))  # reporting changes no number
-    return Run(Entry.of(key_of(*identity)), setting, method, seed)
+    return Run(Entry.of(key_of(identify(setting, method, seed, probe))), setting, method, whole_seed(seed))
 
 
 def run(
@@ -161,11 +162,13 @@ def run(
     workers: int | None = None,
     probe: probes.Probe | None = None,
     progress: bool | Watch = True,
+    again: bool = False,
 ) -> Run:
     """Run a method in a setting, or take it from the store where it is finished.
 
     An interrupted run goes on after its last finished round, with the same bits as if nothing had happened. A loss
-    that stops being finite ends the run with status "diverged".
+    that stops being finite ends the run with status "diverged". again: make the run anew; what the store has of it is
+    set aside.
     """
     method = named(method)
     if probe:
@@ -173,17 +176,19 @@ def run(
     if probe and max(probe.rounds, default=0) >= setting.rounds:
         raise ValueError(f"probe rounds = {probe.rounds}: the run has rounds 0 to {setting.rounds - 1}")
     wanted = run_of(setting, method, seed, probe)
+    if again:
+        wanted.entry.set_aside()
     identity.check(wanted.about.get("data"), setting.data, wanted.key, thoroughly=not wanted.entry.ended)
     if not wanted.entry.ended:
-        made = choose(engine, wanted.setting, method, seed, device=device, workers=workers)
-        with wanted.entry.alone():
+        made = choose(engine, wanted.setting, method, wanted.seed, device=device, workers=workers)
+        with wanted.entry.lock() as held:
             if not wanted.entry.ended:
                 with _watching(progress, wanted) as watch:
-                    _train(wanted, made, probe, watch)
-    return run_of(setting, method, seed, probe)
+                    _train(wanted, made, probe, watch, held)
+    return replace(wanted)  # as it is now, under the key that it had: code that cannot be read has another every time
 
 
-def _train(wanted: Run, engine: Engine, probe: probes.Probe | None, watch: Watch) -> None:
+def _train(wanted: Run, engine: Engine, probe: probes.Probe | None, watch: Watch, held: Held) -> None:
     setting, method, entry, problem = wanted.setting, wanted.method, wanted.entry, engine.problem
     dtype, device = next((p.dtype, p.device) for p in problem.objective.model.parameters())
     w, b = problem.objective.start(dtype, device)
@@ -191,21 +196,31 @@ def _train(wanted: Run, engine: Engine, probe: probes.Probe | None, watch: Watch
     start = {name: torch.zeros(size, dtype=torch.float64) for name, size in judge.kept.items()}
     s = problem.server(method, w, b)
     table = _table(method.buffers("per_client", problem.objective.layout, w) | start, problem.clients, device)
-    history = entry.load(s, table)
-    about = _about(wanted, engine, device) | {"started": entry.about().get("started", _now())}
-    entry.describe(about | {"status": "running"})
-    for row in history:
+    session = Session(entry, held)
+    history = session.load(s, table)
+    if probe:
+        probes.check_kept(entry, [t for t in probe.rounds if t < s.t])
+    about = _about(wanted, engine, probe, device) | _from_before(entry)
+    session.describe(about | {"status": "running"})
+    for row in history[: s.t]:
         watch(row)
-    with Checkpoints(entry, s, table, history) as checkpoints:
+    with Checkpoints(session, s, table, history) as checkpoints:
         while s.t < setting.rounds and all(map(_sound, history[-1:])):
             ids = participants(setting, wanted.seed, s.t)
-            history.append(_one_round(engine, judge, method, s, table, ids, setting, probe, entry.folder))
+            history.append(_one_round(engine, judge, method, s, table, ids, setting, probe, entry))
             checkpoints.finished(ids)
             watch(history[-1])
-    if setting.evaluation == "personal" and setting.tune_epochs and _sound(history[-1]):
+    tuning = setting.evaluation == "personal" and setting.tune_epochs and not history[-1]["tuned"]
+    if tuning and _sound(history[-1]):
         history.append(_tuned_row(wanted, engine, s, table, history[-1]))
-        entry.save(s, table, [], history)
-    entry.describe(about | {"status": "finished" if _sound(history[-1]) else "diverged", "ended": _now()})
+        session.save(s, table, [], history)
+    session.end(about | {"status": "finished" if _sound(history[-1]) else "diverged", "ended": _now()})
+
+
+def _from_before(entry: Entry) -> dict[str, Any]:
+    """What stays of run.json when an interrupted run goes on."""
+    known = entry.about()
+    return {"started": _now()} | {name: known[name] for name in ("started", "unchecked") if name in known}
 
 
 def _table(start: dict[str, Tensor], clients: int, device: torch.device) -> Table:
@@ -234,7 +249,7 @@ def _tuned_row(wanted: Run, engine: Engine, s: Server, table: Table, last: dict[
 
 def _one_round(
     engine: Engine, judge: GlobalJudge, method: Method, s: Server, table: Table, ids: list[int], setting: Setting,
-    probe: probes.Probe | None, folder: Path,
+    probe: probes.Probe | None, entry: Entry,
 ) -> dict[str, Any]:  # fmt: skip
     """One round, from the participants to a line of the history."""
     t, problem = s.t, engine.problem
@@ -248,7 +263,7 @@ def _one_round(
     seconds = time.perf_counter() - began
     now = k.values(("w", "delta", "loss"))
     if seen:
-        probes.keep(folder, t, ids, problem.objective.layout, vectors | probes.after_training(probe, k, s))
+        probes.keep(entry, t, ids, problem.objective.layout, vectors | probes.after_training(probe, k, s))
     tested = (t + 1) % setting.evaluate_every == 0 or t + 1 == setting.rounds
     judged = judge.row(k, s, table, tested)
     width = now["w"].element_size()
@@ -293,7 +308,7 @@ def counting(bar: Bar, wanted: Run) -> Watch:
     return watch
 
 
-def _about(wanted: Run, engine: Engine, device: torch.device) -> dict[str, Any]:
+def _about(wanted: Run, engine: Engine, probe: probes.Probe | None, device: torch.device) -> dict[str, Any]:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU"
     return {
         "key": wanted.key,
@@ -301,6 +316,7 @@ def _about(wanted: Run, engine: Engine, device: torch.device) -> dict[str, Any]:
         "method": wanted.method.name,
         "parts": repr(wanted.method),
         "seed": wanted.seed,
+        **({"probe": asdict(probe)} if probe else {}),
         "data": identity.identity(wanted.setting.data),
         "engine": engine.name,
         "device": str(device),

@@ -57,6 +57,7 @@ def _taken(path: Path, waiting: str) -> int:
     """A descriptor of the lock file that is there, locked."""
     told = False
     while True:
+        new_folder(path.parent)  # it may be set aside while we wait
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         if _try(path, descriptor) and _is_there(path, descriptor):
             return descriptor

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from fednb.checks import MOST_WHOLE, is_text, is_whole
 from fednb.engines.loop import single_oracle
 from fednb.engines.objective import one_thread
 from fednb.engines.problem import Problem
+from fednb.files import DamagedFile, new_folder, save_tensors
+from fednb.inputs import shown
 from fednb.record import Cohort, Server, Table
 from fednb.rounds import Method
-from fednb.store import load_tensors, save_tensors
+from fednb.store import Entry, writing
 from fednb.vectors import Layout
 
 BEFORE, AFTER = ("gradient", "perturbation"), ("move", "model")
@@ -41,14 +45,18 @@ class Probe:
     def __post_init__(self) -> None:
         for name in ("what", "rounds"):
             value = getattr(self, name)
-            object.__setattr__(self, name, (value,) if isinstance(value, str | int) else tuple(value))
+            several = value if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
+            object.__setattr__(self, name, tuple(islice(several, MOST_WHOLE)))
+        if not all(map(is_text, self.what)):
+            raise ValueError(f"probe {shown(self.what)}: must be names")
         if unknown := {what for what in self.what if what[:2] not in DECLARED} - {*BEFORE, *AFTER, GLOBAL}:
             raise ValueError(
-                f"probe {sorted(unknown)[0]!r}: must be one of {', '.join((*BEFORE, *AFTER, GLOBAL))}, "
+                f"probe {shown(sorted(unknown)[0])}: must be one of {', '.join((*BEFORE, *AFTER, GLOBAL))}, "
                 f"or k.NAME or s.NAME for what a part declares"
             )
-        if not isinstance(self.batches, int) or self.batches < 1 or any(t < 0 for t in self.rounds):
-            raise ValueError(f"batches = {self.batches}, rounds = {self.rounds}: at least 1 batch, rounds from 0")
+        if not is_whole(self.batches, 1) or not all(map(is_whole, self.rounds)):
+            given = f"batches = {shown(self.batches)}, rounds = {shown(self.rounds)}"
+            raise ValueError(f"{given}: at least 1 batch, rounds from 0")
 
 
 def check(probe: Probe, method: Method) -> None:
@@ -107,20 +115,39 @@ def _state(what: str, k: Cohort, s: Server) -> Tensor:
     return k.values([name])[name] if mark == "k." else s.values([name])[name][None]
 
 
-def keep(folder: Path, t: int, ids: Sequence[int], layout: Layout, vectors: dict[str, Tensor]) -> None:
+def keep(entry: Entry, t: int, ids: Sequence[int], layout: Layout, vectors: dict[str, Tensor]) -> None:
     """Write one round's vectors into the run's folder."""
-    (folder / "probes").mkdir(exist_ok=True)
-    about = {"clients": json.dumps(list(ids)), "layout": json.dumps([layout.names, layout.shapes])}
-    save_tensors(_path(folder, t), vectors, about)
+    with writing(entry.folder):
+        new_folder(entry.folder / "probes")
+        about = {"clients": json.dumps(list(ids)), "layout": json.dumps([layout.names, layout.shapes])}
+        save_tensors(path_of(entry, t), vectors, about | {"key": entry.key, "round": str(t)})
 
 
-def kept(folder: Path, t: int) -> Kept:
-    """Read them back."""
-    vectors, about = load_tensors(_path(folder, t))
-    names, shapes = json.loads(about["layout"])
-    layout = Layout(tuple(names), tuple(tuple(shape) for shape in shapes))
-    return Kept(t, tuple(json.loads(about["clients"])), layout, vectors)
+def kept(entry: Entry, t: int) -> Kept:
+    """Read one round's vectors back, checked."""
+    path = path_of(entry, t)
+    vectors, about = entry.read(path, _lost(t))
+    with entry.reading(path, _lost(t)):
+        if about.get("round", str(t)) != str(t):
+            raise DamagedFile(path, f"is the probe of round {about['round']}")
+        try:
+            names, shapes = json.loads(about["layout"])
+            layout = Layout(tuple(names), tuple(tuple(shape) for shape in shapes))
+            return Kept(t, tuple(json.loads(about["clients"])), layout, vectors)
+        except (KeyError, TypeError, ValueError):
+            raise DamagedFile(path, "does not say which clients and layers it has") from None
 
 
-def _path(folder: Path, t: int) -> Path:
-    return folder / "probes" / f"round-{t:06d}.safetensors"
+def check_kept(entry: Entry, rounds: Sequence[int]) -> None:
+    """Refuse a run that has lost a probe of its finished rounds."""
+    for t in rounds:
+        with entry.reading(path_of(entry, t), _lost(t)):
+            path_of(entry, t).stat()
+
+
+def path_of(entry: Entry, t: int) -> Path:
+    return entry.folder / "probes" / f"round-{t:06d}.safetensors"
+
+
+def _lost(t: int) -> str:
+    return f"the probe of round {t}"

@@ -1,29 +1,25 @@
-"""Runs by content key: a folder each, written atomically, locked at work, resumable at the last finished round."""
+"""Runs by content key: a folder each, its files whole and with digests, locked at work, set aside where damaged."""
 
 from __future__ import annotations
 
-import csv
-import fcntl
 import hashlib
-import io
-import json
+import itertools
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from fednb.record import Server, Table
+from fednb import locks
+from fednb.files import LEFTOVER, DamagedFile, load_tensors, metadata, new_folder, read_json, sync_folder, write_json
+from fednb.history_csv import Extent, rows_of, written
+from fednb.locks import Held
 
-RESULTS = 2  # part of every key; raise it when a change makes the same setting give other numbers
+ENDED = ("finished", "diverged")
 
 
 class UnknownRun(KeyError):
@@ -33,43 +29,74 @@ class UnknownRun(KeyError):
         return str(self.args[0])
 
 
+class StoreError(RuntimeError):
+    """The store cannot be read or written; one line says which file, why, and what helps."""
+
+
+class DamagedRun(StoreError):
+    """A file of a run is not what was written: which, what is wrong with it, what is lost, how to repair it."""
+
+    def __init__(self, key: str, path: Path, what: str, lost: str) -> None:
+        super().__init__(key, path, what, lost)
+        self.key, self.path, self.what, self.lost = key, path, what, lost
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.what}; lost: {self.lost}. `fednb store check --repair {self.key}` sets it aside"
+
+
+class DamagedRuns(StoreError):
+    """Several runs of a grid are damaged; all others were made."""
+
+    def __init__(self, errors: list[DamagedRun]) -> None:
+        super().__init__(errors)
+        self.errors = errors
+
+    def __str__(self) -> str:
+        each = "; ".join(f"{e.path}: {e.what}" for e in self.errors)
+        keys = " ".join(dict.fromkeys(e.key for e in self.errors))
+        return f"{len(self.errors)} damaged, all others are made: {each}. `fednb store check --repair {keys}` helps"
+
+
+class OtherWriter(StoreError):
+    """Another process has written into a run that this one is at work on."""
+
+
+class NoWeights(StoreError):
+    """A run whose numbers are there and whose weights are not."""
+
+
 def home() -> Path:
     """The store's folder: FEDNB_STORE, or a cache folder of the user's."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return Path(os.environ.get("FEDNB_STORE") or cache / "fednb")
 
 
-def key_of(*identity: Any) -> str:
-    """A short name for everything that decides a run's numbers."""
-    text = "\n".join(map(repr, (RESULTS, *identity)))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def weights_digest(w: Tensor, b: Tensor) -> str:
+    """SHA-256 of a model: the bits of its weights and buffers."""
+    running = hashlib.sha256()
+    for x in (w, b):
+        running.update(memoryview(x.detach().cpu().contiguous().numpy()).cast("B") if x.numel() else b"")
+    return running.hexdigest()
 
 
-def atomically(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old one or the new one, never half."""
-    fresh = path.with_name(f".{path.name}.new")
-    with open(fresh, "w", encoding="utf-8", newline="") as f:
-        f.write(text)
-        f.flush()
-        os.fsync(f.fileno())
-    os.replace(fresh, path)
-
-
-def save_tensors(path: Path, tensors: dict[str, Tensor], about: dict[str, str]) -> None:
-    """The same for tensors."""
-    fresh = path.with_name(f".{path.name}.new")
-    save_file({name: x.detach().cpu().contiguous().clone() for name, x in tensors.items()}, fresh, metadata=about)
-    os.replace(fresh, path)
-
-
-def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    with safe_open(path, framework="pt") as f:
-        return {name: f.get_tensor(name) for name in f.keys()}, f.metadata() or {}  # noqa: SIM118
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Errors of the disk in this block become one line: which file, why, and how to go on."""
+    try:
+        yield
+    except OSError as error:
+        path = Path(error.filename or folder)
+        if match := LEFTOVER.fullmatch(path.name):  # a temporary name says nothing to anybody
+            path = path.with_name(match["name"])
+        why = error.strerror or error if folder.is_dir() else "the run's folder is gone"
+        raise StoreError(
+            f"{path}: cannot be written ({why}); the same command goes on after the last saved round"
+        ) from error
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One run's folder: run.json, history.csv, state.safetensors, clients/, probes/, measured/."""
+    """One run's folder: run.json, history.csv, state.safetensors, clients/, probes/, measured/, landscapes/."""
 
     key: str
     folder: Path
@@ -78,163 +105,218 @@ class Entry:
     def of(cls, key: str) -> Entry:
         return cls(key, home() / "runs" / key)
 
+    @property
+    def state(self) -> Path:
+        return self.folder / "state.safetensors"
+
+    @property
+    def started(self) -> bool:
+        """True if anything of the run is there."""
+        return any((self.folder / name).exists() for name in ("run.json", "state.safetensors", "history.csv"))
+
     def about(self) -> dict[str, Any]:
-        """run.json, or nothing where the run has never started."""
+        """run.json, checked; nothing where the run has never started. One without a digest is "unchecked"."""
         path = self.folder / "run.json"
-        return json.loads(path.read_text()) if path.exists() else {}
+        with self.reading(path):
+            if not path.exists() and not self.started:
+                return {}
+            about = read_json(path)
+            if about.get("key", self.key) != self.key:
+                raise DamagedFile(path, f"belongs to run {about['key']}")
+            return about
 
     @property
     def ended(self) -> bool:
-        return self.about().get("status") in ("finished", "diverged")
+        return self.about().get("status") in ENDED
+
+    @property
+    def unfinished(self) -> bool:
+        """True if the run is still to be made, or is damaged, which is said when it is."""
+        try:
+            return not self.ended
+        except DamagedRun:
+            return True
+
+    @property
+    def bare(self) -> bool:
+        """True if the run's weights were left out when it was copied here: its numbers are all there is."""
+        return self.about().get("weights") == "left out"
 
     def describe(self, about: dict[str, Any]) -> None:
-        atomically(self.folder / "run.json", json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+        """Write run.json."""
+        with writing(self.folder):
+            write_json(self.folder / "run.json", about)
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def lock(self) -> Iterator[Held]:
         """Hold the run's lock; wait while another process works on the same key. It falls with the process."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with open(self.folder / "lock", "w") as f:
-            if not _try_lock(f):
-                print(f"fednb: run {self.key} is at work in another process; waiting for it", file=sys.stderr)
-                while not _try_lock(f):
-                    time.sleep(0.2)
+        with ExitStack() as stack:
+            with writing(self.folder):
+                held = stack.enter_context(
+                    locks.lock(self.folder / "lock", f"run {self.key} is at work in another process; waiting for it")
+                )
+            yield held
+
+    @contextmanager
+    def reading(self, path: Path, lost: str = "") -> Iterator[None]:
+        """What is wrong with a file of the run becomes one line. lost: what the file held; the run's rounds if ''."""
+        try:
             yield
+        except DamagedFile as error:
+            raise DamagedRun(self.key, error.path, error.what, lost or self._rounds()) from error
+        except FileNotFoundError as error:
+            raise DamagedRun(self.key, path, "is missing", lost or self._rounds()) from error
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be read ({error.strerror or error})") from error
 
-    def save(self, s: Server, table: Table, changed: list[int], history: list[dict[str, Any]]) -> None:
-        """A finished round. The state file comes last: until it is there, the round has not happened."""
-        self._save_clients(table, changed, s.t)
-        atomically(self.folder / "history.csv", _as_csv(history))
-        names = [name for name in s.names if name not in ("delta", "step", "lr")]
-        versions = self._versions() | {str(i): s.t for i in changed if table.start}
-        save_tensors(
-            self.folder / "state.safetensors", s.values(names), {"round": str(s.t), "clients": json.dumps(versions)}
-        )
-        self._sweep(versions)
+    def read(self, path: Path, lost: str = "") -> tuple[dict[str, Tensor], dict[str, str]]:
+        """Tensors of the run and the words about them, checked: whole, with a digest, and of this run."""
+        with self.reading(path, lost):
+            tensors, about = load_tensors(path, self.key)
+            if "unchecked" in about and "unchecked" not in self.about():
+                raise DamagedFile(path, "has lost its digest")
+            if "unchecked" not in about and "key" not in about:
+                raise DamagedFile(path, "does not say which run it belongs to")
+            return tensors, about
 
-    def load(self, s: Server, table: Table) -> list[dict[str, Any]]:
-        """Put the last finished round into s and table; returns its history (empty at the start)."""
-        path = self.folder / "state.safetensors"
-        if not path.exists():
-            return []
-        state, about = load_tensors(path)
-        for name, x in state.items():
-            setattr(s, name, x)
-        s.t = int(about["round"])
-        for i, version in json.loads(about["clients"]).items():
-            rows, _ = load_tensors(self._client(int(i), version))
-            table.clients[int(i)] = {name: x.to(table.start[name].device) for name, x in rows.items()}
-        return [row for row in self.history() if row["round"] < s.t]
-
-    def history(self) -> list[dict[str, Any]]:
-        """One row per finished round."""
-        path = self.folder / "history.csv"
-        if not path.exists():
-            return []
-        with open(path, newline="") as f:
-            return [{name: _number(text) for name, text in row.items()} for row in csv.DictReader(f)]
+    def load_state(self) -> tuple[dict[str, Tensor], dict[str, str]]:
+        """The last saved round's state and the words about it; of an ended run the model must be the recorded one."""
+        about = self.about()
+        if not about:
+            raise NoWeights(f"run {self.key} has no finished round in {home()}")
+        if self.bare:
+            raise NoWeights(f"run {self.key}: its weights were left out; {self.folder} has its numbers alone")
+        if not self.state.exists() and not about.get("saved"):
+            raise NoWeights(f"run {self.key} has no finished round yet")
+        state, words = self.read(self.state)
+        with self.reading(self.state):
+            if not {"w", "b"} <= set(state):
+                raise DamagedFile(self.state, "has no model in it")
+            recorded = about if about.get("status") in ENDED else words
+            if "weights_sha256" in recorded and recorded["weights_sha256"] != weights_digest(state["w"], state["b"]):
+                raise DamagedFile(self.state, "has other weights than were recorded when the run ended")
+        return state, words
 
     def weights(self) -> dict[str, Tensor]:
-        """The last finished round's state by name; `w` is the model."""
-        return load_tensors(self.folder / "state.safetensors")[0]
+        """The last saved round's state by name; `w` is the model."""
+        return self.load_state()[0]
 
-    def _client(self, i: int, version: int) -> Path:
-        return self.folder / "clients" / f"{i:05d}-{version:06d}.safetensors"
+    def weights_sha256(self) -> str:
+        """The digest of the model, as recorded when it was written; of an older store's run that of what is there."""
+        about = self.about()
+        if about.get("status") in ENDED and "weights_sha256" in about:
+            return about["weights_sha256"]
+        state, words = self.load_state()
+        return words.get("weights_sha256") or weights_digest(state["w"], state["b"])
 
-    def _save_clients(self, table: Table, changed: list[int], version: int) -> None:
-        if table.start:
-            (self.folder / "clients").mkdir(exist_ok=True)
-            for i in changed:
-                save_tensors(self._client(i, version), table.clients[i], {})
+    def extent(self) -> tuple[Extent, int] | None:
+        """How much of history.csv belongs to the run, and its rounds; None where an older version wrote it."""
+        about, words = self.about(), {}
+        source = self.folder / "run.json"
+        if about.get("status") not in ENDED or "history" not in about:
+            source = self.state
+            if not source.exists():
+                if about.get("saved"):
+                    raise DamagedFile(source, "is missing")
+                return Extent(), 0
+            words = metadata(source)
+            if words.get("key", self.key) != self.key:
+                raise DamagedFile(source, f"belongs to run {words['key']}")
+        if "unchecked" in about and "history" not in words:
+            return None
+        told = words or about
+        try:
+            return Extent.of(source, told.get("history")), int(told["round"])
+        except (KeyError, ValueError):
+            raise DamagedFile(source, "does not say how many rounds are finished") from None
 
-    def _versions(self) -> dict[str, int]:
-        path = self.folder / "state.safetensors"
-        if not path.exists():
-            return {}
-        with safe_open(path, framework="pt") as f:
-            return json.loads(f.metadata()["clients"])
+    def history(self) -> list[dict[str, Any]]:
+        """One row per saved round, checked; a personalised run has one more, of the tuned classifiers."""
+        path = self.folder / "history.csv"
+        with self.reading(path):
+            if (known := self.extent()) is None:
+                return rows_of(path, path.read_bytes())
+            try:
+                return _rows(path, *known)
+            except DamagedFile:
+                if self.about().get("status") not in ENDED:  # a damaged state tells wrong things about the history
+                    load_tensors(self.state)
+                raise
 
-    def _sweep(self, versions: dict[str, int]) -> None:
-        """Remove rows that no state points to any more."""
-        kept = {self._client(int(i), version) for i, version in versions.items()}
-        for path in (self.folder / "clients").glob("*.safetensors"):
-            if path not in kept:
-                path.unlink()
+    def set_aside(self) -> Path | None:
+        """Move the run's folder out of the way, under its lock, and return where it is; nothing where there is none."""
+        if not self.folder.is_dir():
+            return None
+        with self.lock(), writing(self.folder):
+            return set_aside(self.folder, self.key)
+
+    def _rounds(self) -> str:
+        """How much was finished, as far as it can be told from what is left."""
+        with suppress(OSError):
+            if lines := (self.folder / "history.csv").read_bytes().count(b"\n") - 1:
+                return f"the run's {lines} finished round{'s' * (lines != 1)}"
+        return "the run's finished rounds"
 
 
-class Checkpoints:
-    """Saves finished rounds: each of them where that is cheap, otherwise so often that it takes a tenth of the time.
+def _rows(path: Path, extent: Extent, rounds: int) -> list[dict[str, Any]]:
+    """The rows of a history of so many rounds, checked."""
+    rows = rows_of(path, written(path, extent), extent.rows)
+    if [row["round"] for row in rows if not row.get("tuned")] != list(range(rounds)):
+        raise DamagedFile(path, f"has not one row for each of the {rounds} finished rounds")
+    return rows
 
-    A run that ends in between, by an interrupt or an error, leaves its last finished round behind; only a kill or a
-    power cut loses the rounds since the last save, and they come back with the same bits.
+
+def load_measurement(
+    entry: Entry, path: Path, words: dict[str, str], shapes: dict[str, tuple[int, ...]] | None = None
+) -> tuple[dict[str, Tensor], dict[str, str]] | None:
+    """A measurement that was kept under these words, checked; None where there is none.
+
+    A damaged one is as good as none, since it can be made again; that it is lost is said on stderr.
     """
+    if not path.exists():
+        return None
+    try:
+        tensors, about = entry.read(path, "one measurement")
+        fits = all(name in tensors and tuple(tensors[name].shape) == shape for name, shape in (shapes or {}).items())
+        if not fits or any(about.get(name) != value for name, value in words.items()):
+            raise DamagedRun(entry.key, path, "has another measurement in it", "one measurement")
+        return tensors, about
+    except DamagedRun as error:
+        print(f"fednb: {path}: {error.what}; lost: {error.lost}, which is made again", file=sys.stderr)
+        return None
 
-    SHARE = 0.1
 
-    def __init__(self, entry: Entry, s: Server, table: Table, history: list[dict[str, Any]]) -> None:
-        self.entry, self.s, self.table, self.history = entry, s, table, history
-        self.changed: set[int] = set()
-        self.left: Callable[[], None] | None = None  # saves the last finished round, where it is not saved yet
-        self.ended, self.cost = time.monotonic(), 0.0
-
-    def __enter__(self) -> Checkpoints:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self.left:
-            self.left()
-
-    def finished(self, changed: list[int]) -> None:
-        """A round is over, in which these clients changed."""
-        self.changed |= set(changed)
-        names = [name for name in self.s.names if name != "lr"]
-        rows = Table(self.table.start)
-        rows.clients = {i: self.table.clients[i] for i in self.changed if i in self.table.clients}
-        twin = self.s.borrowing(
-            self.s.values(names)
-        )  # tensors are replaced, never written into: these stay as they are
-        self.left = partial(self._save, twin, rows, list(self.history))
-        if time.monotonic() - self.ended >= self.cost * (1 / self.SHARE - 1):
-            self.left()
-
-    def _save(self, s: Server, rows: Table, history: list[dict[str, Any]]) -> None:
-        began = time.monotonic()
-        self.entry.save(s, rows, sorted(rows.clients), history)
-        self.changed, self.left, self.ended = set(), None, time.monotonic()
-        took = self.ended - began
-        self.cost = min(self.cost or took, took)  # a slow moment of the disk is not what saving costs
+def set_aside(path: Path, key: str) -> Path:
+    """Move a run's folder, or a file of it, to set-aside/KEY-N of the store. Nothing is overwritten or removed."""
+    place = new_folder(home() / "set-aside")
+    for n in itertools.count(1):
+        target = place / f"{key}-{n}"
+        with suppress(FileExistsError):
+            target.mkdir()
+            break
+    if path.is_dir():
+        os.rename(path, target)  # over the empty folder that was made for it
+    else:
+        target = target / path.name
+        os.rename(path, target)
+        sync_folder(target.parent)
+    sync_folder(place)
+    sync_folder(path.parent)
+    return target
 
 
 def find(key: str) -> Entry:
     """A run by its key or the beginning of it."""
-    fits = sorted(p.name for p in (home() / "runs").glob(f"{key}*") if (p / "run.json").exists())
-    if len(fits) != 1:
-        known = len(list((home() / "runs").glob("*/run.json")))
-        what = f"several runs begin with {key!r}: {', '.join(fits[:5])}" if fits else f"no run {key!r} among {known}"
+    fits = [entry.key for entry in entries() if entry.key.startswith(key)]
+    if len(fits) != 1 and key not in fits:
+        what = f"several runs begin with {key!r}: {', '.join(fits[:5])}" if fits else (
+            f"no run {key!r} among {len(entries())}"
+        )  # fmt: skip
         raise UnknownRun(f"{what}. The store is {home()}; set FEDNB_STORE for another.")
-    return Entry.of(fits[0])
+    return Entry.of(key if key in fits else fits[0])
 
 
-def _try_lock(f: io.TextIOWrapper) -> bool:
-    try:
-        fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    except BlockingIOError:
-        return False
-
-
-def _as_csv(rows: list[dict[str, Any]]) -> str:
-    out = io.StringIO()
-    writer = csv.DictWriter(out, fieldnames=list(rows[0]) if rows else ["round"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
-
-
-def _number(text: str) -> int | float | None:
-    if text == "":
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
+def entries() -> list[Entry]:
+    """Every run of the store that was started, by key."""
+    folders = sorted((home() / "runs").glob("*"))
+    return [entry for folder in folders if (entry := Entry(folder.name, folder)).started]

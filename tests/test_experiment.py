@@ -12,11 +12,13 @@ import pytest
 import torch
 
 from fednb import experiment
+from fednb.checkpoints import Checkpoints
 from fednb.experiment import run, run_of
+from fednb.files import load_tensors
 from fednb.methods import CATALOGUE, method
 from fednb.record import Server, Table
 from fednb.setting import Setting
-from fednb.store import Checkpoints, Entry, UnknownRun, find, load_tensors
+from fednb.store import Entry, UnknownRun, find
 
 SMALL = Setting(
     clients=4, participation=0.5, rounds=4, epochs=1, batch=50, samples=300, partition="dirichlet(alpha=0.5)"
@@ -186,20 +188,21 @@ class Slow:
 
     def __init__(self, monkeypatch):
         self.now, self.saved = 0.0, []
-        monkeypatch.setattr("fednb.store.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("fednb.checkpoints.time.monotonic", lambda: self.now)
 
     def save(self, s, rows, changed, history):
         self.now += 1.0
         self.saved.append((s.t, changed, len(history), {i: row["c"].item() for i, row in rows.clients.items()}))
 
 
-def test_saving_takes_a_tenth_of_the_time(monkeypatch):
-    """Rounds of two seconds: the first is saved, then every fifth, with all that changed since; and what is left."""
+def test_saving_takes_a_20th_of_the_time(monkeypatch):
+    """Rounds of two seconds, saves of one: the first is saved, the next after 40 s, when two are a 20th, the
+    next after 60 s, each with all that changed since; and what is left at the end."""
     slow, history = Slow(monkeypatch), []
     one = torch.zeros(1)
     s, table = Server(one, torch.zeros(0), {}, t=0, N=9, lr=1.0), Table({"c": one})
     with pytest.raises(Stop), Checkpoints(slow, s, table, history) as checkpoints:
-        for t in range(8):
+        for t in range(31):
             slow.now += 2.0
             table.scatter([t], {"c": torch.full((1, 1), float(t))})
             s.t += 1
@@ -208,15 +211,15 @@ def test_saving_takes_a_tenth_of_the_time(monkeypatch):
         s.t = 99  # a round that is not over
         raise Stop
     assert [(t, changed, rows) for t, changed, rows, _ in slow.saved] == [
-        (1, [0], 1), (6, [1, 2, 3, 4, 5], 6), (8, [6, 7], 8),
+        (1, [0], 1), (20, [*range(1, 20)], 20), (29, [*range(20, 29)], 29), (31, [29, 30], 31),
     ]  # fmt: skip
-    assert slow.saved[-1][-1] == {6: 6.0, 7: 7.0}
+    assert slow.saved[-1][-1] == {29: 29.0, 30: 30.0}
 
 
 def test_half_written_files_are_never_seen(tmp_path):
     """Files appear under their name only when complete: leftovers of a kill have another name."""
     done = run(SMALL, "FedAvg", progress=False)
-    (done.entry.folder / ".state.safetensors.new").write_bytes(b"half")
-    (done.entry.folder / ".history.csv.new").write_text("rou")
+    (done.entry.folder / ".state.safetensors.7-0123abcd.new").write_bytes(b"half")
+    (done.entry.folder / ".history.csv.7-0123abcd.new").write_text("rou")
     assert run(SMALL, "FedAvg", progress=False).weights_sha256 == done.weights_sha256
     assert isinstance(done.entry.folder, Path)

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 import fednb
+from fednb.checkpoints import Session
 from fednb.data.sources import load
 from fednb.engines.loop import Loop
 from fednb.engines.problem import clients_of, data_of, own_split, participants, problem_of
@@ -415,13 +416,19 @@ def test_who_stays_away_keeps_the_accuracy():
     assert set(kept[1]) == {i for ids in came for i in ids}
 
 
+def load_saved(entry, s, table) -> None:
+    """Put what the store has of a run into s and table."""
+    with entry.lock() as held:
+        Session(entry, held).load(s, table)
+
+
 def own_accuracies(run) -> dict[int, float]:
     """What the store keeps for every client that has come."""
     setting, made = run.setting, run.method
     problem = problem_of(setting, seed=0)
     w, b = problem.objective.start(torch.float32, torch.device("cpu"))
     table = Table(made.buffers("per_client", problem.objective.layout, w) | {"own_accuracy": torch.zeros(1).double()})
-    run.entry.load(problem.server(made, w, b), table)
+    load_saved(run.entry, problem.server(made, w, b), table)
     return {i: row["own_accuracy"].item() for i, row in table.clients.items()}
 
 
@@ -444,9 +451,10 @@ def test_tuning_trains_everyones_head_on_the_servers_body(made):
     problem = problem_of(setting.but(epochs=2), seed=0)
     model = build(setting.model, 10, load("digits").input, seed=0)
     first, b = problem.objective.start(torch.float32, torch.device("cpu"))
-    table = Table(made.buffers("per_client", problem.objective.layout, first) | {"own_accuracy": torch.zeros(1)})
+    own = {"own_accuracy": torch.zeros(1).double()}
+    table = Table(made.buffers("per_client", problem.objective.layout, first) | own)
     s = problem.server(made, first, b)
-    found.entry.load(s, table)
+    load_saved(found.entry, s, table)
     tune = Method("tune", *made.parts, OnlyHead())
     k, _ = Loop(problem).train(tune, s, [0, 1, 2, 3], table.gather(range(4), tune.declared("per_client")))
     body = problem.objective.layout.sizes[:-2]

@@ -10,11 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors import SafetensorError
 from torch import Tensor
 
 from fednb.engines import device_of
-from fednb.store import load_tensors, save_tensors
+from fednb.files import new_folder, save_tensors
+from fednb.locks import NotAlone
+from fednb.store import StoreError, load_measurement
 from fednb.version import __version__
 
 if TYPE_CHECKING:
@@ -55,23 +56,21 @@ class Question:
         return self.run.status == "finished" and self.file.exists()
 
     def answer(self, make: Callable[[], Measured]) -> Measured:
-        """Tensors on the CPU: those that were kept, or made now and kept. A file that cannot be read is made again."""
+        """Tensors on the CPU: those that were kept, or made now and kept. What is damaged is made again."""
         if self.run.status != "finished":
             return _on_cpu(make())
-        with suppress(OSError, SafetensorError, ValueError, KeyError):
-            found, about = load_tensors(self.file)
-            if about["question"] == self.words:
-                return found
+        if known := load_measurement(self.run.entry, self.file, {"question": self.words}):
+            return known[0]
         made = _on_cpu(make())
         self._keep(made)
         return made
 
     def _keep(self, made: Measured) -> None:
         """Whole or not at all, and one process at a time."""
-        with suppress(OSError):  # a store that cannot be written is no reason to lose what was measured
-            self.file.parent.mkdir(exist_ok=True)
-            with self.run.entry.alone():
-                save_tensors(self.file, made, {"question": self.words})
+        entry = self.run.entry
+        with suppress(OSError, StoreError, NotAlone), entry.lock():  # what cannot be kept is not lost for that
+            new_folder(self.file.parent)
+            save_tensors(self.file, made, {"key": entry.key, "question": self.words})
 
 
 def _on_cpu(tensors: Measured) -> Measured:

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
+from fednb.codetext import describe
 from fednb.data import sources
 from fednb.engines.objective import one_thread
+from fednb.files import new_folder, save_tensors
+from fednb.keys import key_of
 from fednb.metrics.landscape import line, random_direction, steps
 from fednb.metrics.sample import sample_of
-from fednb.store import key_of, load_tensors, save_tensors
+from fednb.store import load_measurement, writing
 from fednb.widgets.stored import OnDisk, on_disk
 from fednb.widgets.waiting import Tick
 
@@ -72,14 +75,14 @@ class Plane:
         return steps(self.radius, self.points)
 
     def file(self, run: Finished) -> Path:
-        return run.entry.folder / "landscapes" / f"{key_of('plane', self)}.safetensors"
+        return run.entry.folder / "landscapes" / f"{key_of(['plane', describe(self)])}.safetensors"
 
     def load(self, run: Finished) -> tuple[Tensor, int]:
         """The losses `[a, b]` as far as they are known, and how many rows are."""
-        if not self.file(run).exists():
-            return torch.full((self.points, self.points), nan, dtype=torch.float64), 0
-        kept, about = load_tensors(self.file(run))
-        return kept["losses"], int(about["rows"])
+        shape = self.points, self.points
+        if known := load_measurement(run.entry, self.file(run), {"plane": repr(self)}, {"losses": shape}):
+            return known[0]["losses"], int(known[1]["rows"])
+        return torch.full(shape, nan, dtype=torch.float64), 0
 
     def known(self, run: Finished) -> bool:
         return self.load(run)[1] == self.points
@@ -109,6 +112,7 @@ class Plane:
             yield at, row
 
     def _save(self, run: Finished, losses: Tensor, rows: int) -> None:
-        self.file(run).parent.mkdir(exist_ok=True)
-        with run.entry.alone():  # two processes may look at the same run
-            save_tensors(self.file(run), {"losses": losses}, {"rows": str(rows), "plane": repr(self)})
+        about = {"key": run.key, "rows": str(rows), "plane": repr(self)}
+        with run.entry.lock(), writing(run.entry.folder):  # two processes may look at the same run
+            new_folder(self.file(run).parent)
+            save_tensors(self.file(run), {"losses": losses}, about)

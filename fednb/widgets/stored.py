@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,14 +10,14 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from fednb.data.partition import Dirichlet
 from fednb.experiment import run, run_of
 from fednb.methods import method
 from fednb.probes import Kept, Probe, kept
 from fednb.setting import Setting
-from fednb.store import Entry, home
+from fednb.store import DamagedRun, Entry, entries
 from fednb.widgets.waiting import ticking
 
 NEEDED = ("perturbation", "gradient", "global")
@@ -55,16 +56,20 @@ class OnDisk:
         return self.entry.key
 
 
-def on_disk(pattern: str) -> Iterator[tuple[OnDisk, dict[str, Any]]]:
+def on_disk(name: str) -> Iterator[tuple[OnDisk, dict[str, Any]]]:
     """The runs whose folders have such a file, and what is known of them.
 
-    One that has no state yet, or of an older version, whose setting no longer reads, is left out.
+    One that has no state yet, or of an older version, whose setting no longer reads, is left out; a damaged one, too,
+    and it is said.
     """
-    for path in sorted((home() / "runs").glob(f"*/{pattern}")):
-        entry = Entry(path.parent.name, path.parent)
-        about = entry.about()
-        if about and (path.parent / "state.safetensors").exists():
-            with suppress(TypeError, ValueError):
+    for entry in entries():
+        try:
+            about, _ = entry.about(), entry.history()
+        except DamagedRun as error:
+            print(f"fednb: {error}", file=sys.stderr)
+            continue
+        if (entry.folder / name).exists() and entry.state.exists():
+            with suppress(TypeError, ValueError, KeyError):
                 yield OnDisk(entry, Setting(**about["setting"]), about["method"], about["seed"]), about
 
 
@@ -103,12 +108,12 @@ class Stored(OnDisk):
 
     def probed(self, t: int) -> Kept:
         """What was kept in round t; the last few are held in memory."""
-        return _kept(self.entry.folder, t)
+        return _kept(self.entry, t)
 
 
 @lru_cache(maxsize=8)
-def _kept(folder: Path, t: int) -> Kept:
-    return kept(folder, t)
+def _kept(entry: Entry, t: int) -> Kept:
+    return kept(entry, t)
 
 
 def _probes(folder: Path) -> list[Path]:
@@ -125,7 +130,7 @@ def stored(*needed: str) -> list[Stored]:
 def _names(folder: Path) -> tuple[str, ...]:
     """What a run's probes kept; nothing where there are none yet."""
     for file in _probes(folder)[:1]:
-        with safe_open(file, framework="pt") as f:
+        with suppress(SafetensorError, OSError), safe_open(file, framework="pt") as f:  # said where it is read
             return tuple(f.keys())
     return ()
 
