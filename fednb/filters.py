@@ -7,7 +7,7 @@ it (kernels, flattening orders). `where` chooses layers by name: "fc.*", "!fc.*"
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from math import ceil, inf, prod
 from typing import Any
@@ -16,11 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fednb.checks import check_fields, is_number, passes
+from fednb.inputs import shown
 from fednb.lowest import each_without_lowest, fits, without_lowest
-from fednb.streams import stream
+from fednb.streams import joint_seed, stream
 from fednb.vectors import TINY, norm
 
 Shape = tuple[int, ...] | None
+FARTHEST = 10_000  # weights that a bell may reach: its product is held in memory
 PIECES = 32, 1024  # numbers that a bell slides over in one product: convolutions of one channel are slow
 
 
@@ -35,8 +38,8 @@ def cut(ratio: float, n: int) -> int:
 
 
 def _share(name: str, value: float) -> None:
-    if not 0.0 <= value <= 1.0:
-        raise ValueError(f"{name} = {value}: must lie between 0 and 1")
+    if not passes(lambda v: 0.0 <= v <= 1.0, value):
+        raise ValueError(f"{name} = {shown(value)}: must lie between 0 and 1")
 
 
 @dataclass(frozen=True)
@@ -47,8 +50,21 @@ class Filter:
     whole = False
     flat = True  # looks at the flat vector alone, not at the layer's shape
 
+    def __post_init__(self) -> None:
+        check_fields(self, ValueError)
+
     def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
         raise NotImplementedError
+
+    def of_run(self, seed: int) -> Filter:
+        """The filter in a run with this seed: what it and filters inside it draw from `seed` is the run's own."""
+        known = {f.name for f in fields(self)}
+        new: dict[str, Any] = {}
+        if "filter" in known:
+            new["filter"] = self.filter.of_run(seed)  # type: ignore[attr-defined]
+        if "seed" in known:
+            new["seed"] = joint_seed(seed, self.seed)  # type: ignore[attr-defined]
+        return replace(self, **new) if new else self
 
     def idle(self, n: int) -> bool:
         """Whether every layer of n numbers passes unchanged, so that nobody need ask."""
@@ -73,6 +89,7 @@ class _Band(Filter):
 
     def __post_init__(self) -> None:
         _share("ratio", self.ratio)
+        super().__post_init__()
 
     def idle(self, n: int) -> bool:
         return cut(self.ratio, n) == 0
@@ -131,7 +148,8 @@ class LowPass(_Band):
 class RandomBand(_Band):
     """Remove as many frequencies as HighPass, drawn at random: the papers' "random filtering" ablation.
 
-    The papers do not say whether the draw changes from step to step; here it is fixed by `seed` and the layer's length.
+    The papers do not say whether the draw changes from step to step; here it is fixed by the run's seed, `seed` and
+    the layer's length.
     """
 
     seed: int = 0
@@ -154,7 +172,8 @@ class LocalAverage(Filter):
 
     def __post_init__(self) -> None:
         if not isinstance(self.kernel, int) or self.kernel < 3 or self.kernel % 2 == 0:
-            raise ValueError(f"kernel = {self.kernel}: must be an odd number, whole and at least 3")
+            raise ValueError(f"kernel = {shown(self.kernel)}: must be an odd number, whole and at least 3")
+        super().__post_init__()
 
     def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
         n = x.shape[-1]
@@ -178,8 +197,12 @@ class GaussianDetrend(Filter):
     truncate: float = 4.0
 
     def __post_init__(self) -> None:
-        if not (0 < self.sigma < inf and 0 < self.truncate < inf):
-            raise ValueError(f"sigma = {self.sigma}, truncate = {self.truncate}: both must be above 0 and finite")
+        if not all(is_number(each) and each > 0 for each in (self.sigma, self.truncate)):
+            given = f"sigma = {shown(self.sigma)}, truncate = {shown(self.truncate)}"
+            raise ValueError(f"{given}: both must be above 0 and finite")
+        if not self.sigma * self.truncate <= FARTHEST:
+            raise ValueError(f"sigma = {shown(self.sigma)}: the kernel must reach at most {FARTHEST} weights")
+        super().__post_init__()
 
     def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
         n = x.shape[-1]
@@ -206,6 +229,7 @@ class Plane(Filter):
 
     def __post_init__(self) -> None:
         _share("ratio", self.ratio)
+        super().__post_init__()
 
     def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
         if shape is None or len(shape) != 4 or shape[2] * shape[3] == 1:
@@ -228,7 +252,7 @@ class Permuted(Filter):
     """Flatten in another order, filter, put back (SpecGradFilter Table IV).
 
     order: axes of a convolution's weight [out, in, height, width] from slowest to fastest ("0123" is memory order,
-    "3210" its reverse), or "random": one fixed permutation of every layer's flat index, drawn from `seed`.
+    "3210" its reverse), or "random": one fixed permutation of every layer's flat index, from `seed` and the run's.
     Layers that are not convolutions keep memory order, except for "random".
     """
 
@@ -240,11 +264,12 @@ class Permuted(Filter):
     def __post_init__(self) -> None:
         if not isinstance(self.filter, Filter) or self.filter.whole or not self.filter.flat or self.filter.where != "*":
             raise ValueError(
-                f"filter = {self.filter!r}: only a filter of one flat layer can be given another order, such as "
+                f"filter = {shown(self.filter)}: only a filter of one flat layer can be given another order, such as "
                 f"HighPass or LocalAverage; `where` belongs to Permuted itself"
             )
-        if self.order != "random" and sorted(self.order) != list("0123"):
-            raise ValueError(f"order = {self.order!r}: must be an arrangement of 0123, or 'random'")
+        if self.order != "random" and not passes(lambda v: sorted(v) == list("0123"), self.order):
+            raise ValueError(f"order = {shown(self.order)}: must be an arrangement of 0123, or 'random'")
+        super().__post_init__()
 
     @property
     def short(self) -> str:
@@ -307,8 +332,9 @@ class Rescale(Filter):
     whole = True
 
     def __post_init__(self) -> None:
-        if not 0 <= self.radius < inf:
-            raise ValueError(f"radius = {self.radius}: must be at least 0 and finite")
+        if not passes(lambda v: 0 <= v < inf, self.radius):
+            raise ValueError(f"radius = {shown(self.radius)}: must be at least 0 and finite")
+        super().__post_init__()
 
     def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
         return x * (self.radius / norm(x).clamp_min(TINY)).clamp_max(1.0)
@@ -329,9 +355,11 @@ class NormMatched(Filter):
 
     def __post_init__(self) -> None:
         if not isinstance(self.filter, Filter) or self.filter.whole or self.filter.where != "*":
-            raise ValueError(f"filter = {self.filter!r}: must be a filter of single layers; `where` belongs outside")
+            given = shown(self.filter)
+            raise ValueError(f"filter = {given}: must be a filter of single layers; `where` belongs outside")
         if self.per not in ("model", "layer"):
-            raise ValueError(f"per = {self.per!r}: must be 'model' or 'layer'")
+            raise ValueError(f"per = {shown(self.per)}: must be 'model' or 'layer'")
+        super().__post_init__()
 
     @property
     def whole(self) -> bool:  # type: ignore[override]
@@ -359,8 +387,9 @@ class ClipToMedian(Filter):
     factor: float = 3.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.factor < inf:
-            raise ValueError(f"factor = {self.factor}: must be above 0 and finite")
+        if not passes(lambda v: 0 < v < inf, self.factor):
+            raise ValueError(f"factor = {shown(self.factor)}: must be above 0 and finite")
+        super().__post_init__()
 
     def __call__(self, x: Tensor, shape: Shape = None) -> Tensor:
         most = self.factor * x.abs().median(-1, keepdim=True).values

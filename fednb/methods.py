@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fednb.card import Card, pseudo_code
 from fednb.compose import added, built, terms
 from fednb.filters import Filter, GaussianDetrend, HighPass, LocalAverage
+from fednb.inputs import shown
 from fednb.parts import (
     AdaptiveWeights,
     ClassGaussians,
@@ -102,12 +103,15 @@ def method(name: str | Method, **parameters: Any) -> Method:
     """
     if isinstance(name, Method):
         return name.but(**parameters) if parameters else name
-    if _plain(name) not in ALIASES and "+" in name:
+    if not isinstance(name, str):
+        raise UnknownMethod(f"no method {shown(name)}; name one by its text. `fednb ls methods` lists all.")
+    if _plain(name) not in ALIASES and "+" in name and len(terms(name)) > 1:
         return _sum(name).but(**parameters)
     if _plain(name) not in ALIASES:
-        near = difflib.get_close_matches(_plain(name), ALIASES, n=3, cutoff=0.3)
+        near = difflib.get_close_matches(_plain(name)[:100], ALIASES, n=3, cutoff=0.3)
         closest = ", ".join(dict.fromkeys(ALIASES[n] for n in near)) or "none"
-        raise UnknownMethod(f"no method {name!r}; closest: {closest}. `fednb ls methods` lists all {len(CATALOGUE)}.")
+        listed = f"`fednb ls methods` lists all {len(CATALOGUE)}."
+        raise UnknownMethod(f"no method {shown(name)}; closest: {closest}. {listed}")
     return CATALOGUE[ALIASES[_plain(name)]].method.but(**parameters)
 
 
@@ -212,7 +216,9 @@ def methods() -> pd.DataFrame:
     for name, entry in CATALOGUE.items():
         seen = cost(entry.method)
         settable = ", ".join(
-            f"{k}={v!r}" for k, v in entry.method.parameters().items() if k not in ("where", "reading")
+            f"{k}={v!r}"
+            for k, v in entry.method.parameters().items()
+            if k.rpartition(".")[2] not in ("where", "reading")
         )
         rows.append(
             {

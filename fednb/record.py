@@ -121,14 +121,26 @@ class Record:
 
 
 class Server(Record):
-    """The server `s`: the model `w` `[P]`, buffers `b`, what parts declare; `lr`, round `t`, clients `N`, `samples`."""
+    """The server `s`: the model `w` `[P]`, buffers `b`, what parts declare; `lr`, round `t`, clients `N`, `samples`.
+
+    seed: the run's, which everyone knows; random choices of parts follow it.
+    """
 
     def __init__(
-        self, w: Tensor, b: Tensor, own: dict[str, Tensor], *, t: int, N: int, lr: float, samples: int = 1
+        self,
+        w: Tensor,
+        b: Tensor,
+        own: dict[str, Tensor],
+        *,
+        t: int,
+        N: int,
+        lr: float,
+        samples: int = 1,
+        seed: int = 0,
     ) -> None:
         move = {"w": w, "b": b, "delta": torch.zeros_like(w), "step": torch.zeros_like(w)}
         super().__init__({**move, "lr": lr, **own})
-        vars(self).update(t=t, N=N, samples=samples)
+        vars(self).update(t=t, N=N, samples=samples, seed=seed)
 
     @property
     def sent(self) -> frozenset[str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field
 from math import inf
 from numbers import Real
 from typing import Any, ClassVar, TypeVar, dataclass_transform
@@ -21,6 +21,9 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 import torch
 from torch import Tensor
 
+from fednb.checks import check_fields, passes
+from fednb.declared import Found, address_of, changed, owners, settable, settled
+from fednb.inputs import one_line, shown
 from fednb.record import Cohort, Declared, Dim, P, Server, Table, length
 from fednb.vectors import Layout, clip
 
@@ -29,6 +32,7 @@ COHORT_NAMES = frozenset(
      "samples", "labels", "active", "layout", "oracle", "evaluations", "looks", "nominal_steps", "lr_decay", "first_lr",
      "min_steps", "max_steps", "fresh", "buffers", "locked", "told", "noticed", "counts", "on", "asked")
 )  # fmt: skip
+SERVER_NAMES = frozenset(("w", "b", "delta", "step", "lr", "t", "N", "samples", "seed"))
 FIRST_MODEL = "first model"  # a start value of declared state
 STAGES = ("start", "perturb", "gradient", "correct", "finish", "weigh", "server")
 
@@ -89,6 +93,7 @@ class Part:
     shapes_ascent: ClassVar[bool] = False  # changes a perturbation that a part before it made
     readings: ClassVar[tuple[str, ...]] = ()  # the allowed values of `reading`, the default first
     ranges: ClassVar[dict[str, Range]] = {}  # what each number may be
+    shared: ClassVar[tuple[str, ...]] = ("reading",)  # names that mean one thing in all parts that share them
     bundled: ClassVar[dict[str, str]] = {}  # server vectors that go down in place of, or folded into, another
 
     def private(self, layout: Layout) -> list[bool]:
@@ -102,10 +107,12 @@ class Part:
     def __post_init__(self) -> None:
         reading = getattr(self, "reading", None)
         if reading is not None and reading not in self.readings:
-            raise BadReading(f"{type(self).__name__}.reading = {reading!r}: must be one of {', '.join(self.readings)}")
-        for name, (allowed, fits) in self.ranges.items():
-            if not fits(getattr(self, name)):
-                raise BadParameter(f"{type(self).__name__}.{name} = {getattr(self, name)!r}: must be {allowed}")
+            allowed = ", ".join(self.readings)
+            raise BadReading(f"{type(self).__name__}.reading = {shown(reading)}: must be one of {allowed}")
+        for name, (allowed, test) in self.ranges.items():
+            if not passes(test, getattr(self, name)):
+                raise BadParameter(f"{type(self).__name__}.{name} = {shown(getattr(self, name))}: must be {allowed}")
+        check_fields(self, BadParameter)
 
     @classmethod
     def stages(cls) -> tuple[str, ...]:
@@ -143,7 +150,7 @@ class BadParameter(ValueError):
 class Method:
     """A name and a tuple of parts; the order of parts is the order within each stage."""
 
-    name: str
+    name: str = field(metadata={"label": True})  # two names of the same parts are one run
     parts: tuple[Part, ...]
 
     def __init__(self, name: str, *parts: Part) -> None:
@@ -151,16 +158,17 @@ class Method:
         object.__setattr__(self, "parts", parts)
         ascents = [type(p).__name__ for p in parts if p.ascends]
         if len(ascents) > 1:
-            raise BadMethod(f"{name!r} has {len(ascents)} ascents ({', '.join(ascents)}); a step looks uphill once")
+            several = one_line(", ".join(ascents), 100)
+            raise BadMethod(f"{shown(name)} has {len(ascents)} ascents ({several}); a step looks uphill once")
         for at, p in enumerate(parts):
             if p.shapes_ascent and not any(q.ascends for q in parts[:at]):
-                raise BadMethod(f"{name!r}: {type(p).__name__} needs an ascent such as Sam before it")
+                raise BadMethod(f"{shown(name)}: {type(p).__name__} needs an ascent such as Sam before it")
         for kind in ("per_client", "this_round", "on_server"):
-            taken = {"w", "b", "delta", "step", "lr", "t", "N", "samples"} if kind == "on_server" else COHORT_NAMES
+            taken = SERVER_NAMES if kind == "on_server" else COHORT_NAMES
             if clash := set(self.declared(kind)) & taken:
-                raise BadMethod(f"{name!r} declares {sorted(clash)[0]!r}, a name that the round itself uses")
+                raise BadMethod(f"{shown(name)} declares {sorted(clash)[0]!r}, a name that the round itself uses")
         if both := set(self.declared("per_client")) & set(self.declared("this_round")):
-            raise BadMethod(f"{name!r}: one part keeps {sorted(both)[0]!r} between rounds, another makes it anew")
+            raise BadMethod(f"{shown(name)}: one part keeps {sorted(both)[0]!r} between rounds, another makes it anew")
 
     def __repr__(self) -> str:
         return f"Method({', '.join(map(repr, (self.name, *self.parts)))})"
@@ -190,7 +198,7 @@ class Method:
         for p in self.parts:
             for name, dim in getattr(p, kind).items():
                 if out.setdefault(name, dim) != dim:
-                    raise BadMethod(f"{self.name!r}: two parts declare {name!r} with different sizes")
+                    raise BadMethod(f"{shown(self.name)}: two parts declare {name!r} with different sizes")
         return out
 
     def buffers(self, kind: str, layout: Layout, like: Tensor) -> dict[str, Tensor]:
@@ -207,55 +215,72 @@ class Method:
         return sum(n for n, yes in zip(layout.sizes, hidden, strict=False) if yes)
 
     def parameters(self) -> dict[str, Any]:
-        """Every field that can be set by name, filters inside parts included: {"rho": 0.1, "ratio": 0.01}."""
-        return {name: value for p in self.parts for name, value in _settable(p)}
+        """Every field that can be set by name, filters inside parts included: {"rho": 0.1, "ratio": 0.01}.
+
+        A name that several parts have stands there for each of them, as "dyn.beta"; once where they share it.
+        """
+        found = [(labels, x, name) for labels, x in owners(self.parts) for name in settable(x)]
+        names = {name: self._fit(name) for _, _, name in found}
+        return {
+            name if _is_one(name, names[name]) else address_of(labels, name, names[name]): getattr(x, name)
+            for labels, x, name in found
+        }
 
     def but(self, **changes: Any) -> Method:
-        """The same method with other parameters, looked up by name in all parts and their filters."""
-        known = self.parameters()
-        readings = [r for p in self.parts for r in p.readings]
-        if "reading" in changes and readings and changes["reading"] not in readings:
-            allowed = ", ".join(dict.fromkeys(readings))
-            raise BadReading(f"{self.name}: reading = {changes['reading']!r}, must be one of {allowed}")
-        if unknown := [name for name in changes if name not in known]:
-            has = ", ".join(f"{k}={v!r}" for k, v in known.items()) or "none"
-            raise BadParameter(f"{self.name} has no parameter {unknown[0]!r}; it has: {has}")
-        return Method(self.name, *(_changed(p, changes) for p in self.parts))
+        """The same method with other parameters, looked up by name in all parts and their filters.
+
+        A name that several parts have is refused, unless they share it; "dyn.beta" is the one of `Dyn`.
+        """
+        new: list[dict[str, Any]] = [{} for _ in owners(self.parts)]
+        for address, value in changes.items():
+            for at, x in self._meant(address, value):
+                name = address.rpartition(".")[2]
+                if name in new[at]:
+                    raise BadParameter(f"{one_line(self.name, 80)}: {name!r} is given twice")
+                new[at][name] = _same_kind(name, getattr(x, name), value)
+        each = iter(new)
+        return Method(self.name, *(changed(p, each) for p in self.parts))
+
+    def _fit(self, address: str) -> Found:
+        """Where an address such as "beta" or "dyn.beta" leads: to that very part or filter, or into it."""
+        whose, _, name = address.rpartition(".")
+        here = [(at, *owner) for at, owner in enumerate(owners(self.parts)) if name in settable(owner[1])]
+        inside = [each for each in here if not whose or whose.lower() in each[1]]
+        return [each for each in inside if each[1][-1] == whose.lower()] or inside
+
+    def _meant(self, address: str, value: Any) -> list[tuple[int, Any]]:
+        """The owners that a change is for."""
+        found, name = self._fit(address), address.rpartition(".")[2]
+        if not found:
+            has = ", ".join(f"{k}={v!r}" for k, v in self.parameters().items()) or "none"
+            raise BadParameter(f"{one_line(self.name, 80)} has no parameter {shown(address)}; it has: {has}")
+        if not _is_one(name, found):
+            each = ", ".join(address_of(labels, name, found) for _, labels, _ in found)
+            raise BadParameter(f"{one_line(self.name, 80)} has {address!r} in several places; name one of {each}")
+        if name != "reading":
+            return [(at, x) for at, _, x in found]
+        if takers := [(at, x) for at, _, x in found if value in x.readings]:  # the others have no such reading
+            return takers
+        allowed = ", ".join(dict.fromkeys(r for _, _, x in found for r in x.readings))
+        raise BadReading(f"{one_line(self.name, 80)}: reading = {shown(value)}, must be one of {allowed}")
 
 
 def _filled(like: Tensor, dim: Dim, layout: Layout, value: float | str) -> Tensor:
     return like.new_full((length(dim, layout),), float(value))
 
 
-def _settable(x: Any) -> Iterator[tuple[str, Any]]:
-    for f in fields(x):
-        value = getattr(x, f.name)
-        if is_dataclass(value):
-            yield from _settable(value)
-        else:
-            yield f.name, value
-
-
-def _changed(x: Any, changes: dict[str, Any]) -> Any:
-    new: dict[str, Any] = {}
-    for f in fields(x):
-        value = getattr(x, f.name)
-        if is_dataclass(value):
-            new[f.name] = _changed(value, changes)
-        elif f.name == "reading" and changes.get("reading") not in x.readings:
-            continue  # another part of the method has this reading
-        elif f.name in changes:
-            new[f.name] = _same_kind(f.name, value, changes[f.name])
-    return replace(x, **new)
+def _is_one(name: str, found: Found) -> bool:
+    """Whether a name means one parameter: of one owner, or shared by all that have it."""
+    return len(found) == 1 or all(name in getattr(x, "shared", ()) for _, _, x in found)
 
 
 def _same_kind(name: str, old: Any, value: Any) -> Any:
     number = isinstance(old, int | float) and not isinstance(old, bool)
     if number and (not isinstance(value, Real) or isinstance(value, bool)):
-        raise BadParameter(f"{name} = {value!r}: must be a number")
+        raise BadParameter(f"{name} = {shown(value)}: must be a number")
     if isinstance(old, bool | str) and type(value) is not type(old):
-        raise BadParameter(f"{name} = {value!r}: must be a {type(old).__name__}")
-    return float(value) if isinstance(old, float) else value
+        raise BadParameter(f"{name} = {shown(value)}: must be a {type(old).__name__}")
+    return settled(type(old), value)
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,16 @@ from dataclasses import dataclass, field, fields, replace
 from math import inf, isfinite
 from typing import Any
 
+from fednb.checks import MOST_WHOLE
 from fednb.data.partition import Dirichlet, Partition
 from fednb.data.partition import parse as parse_partition
 from fednb.data.sources import find as find_data
+from fednb.inputs import shown
 from fednb.models import find as find_model
+
+MOST_EPOCHS = 1000  # a round's batches are drawn before it begins, one order of the samples for each epoch
+MOST_SAMPLES = 1_000_000_000
+FEWEST = 0.01  # clients that a coin lets in on average: rounds without anybody are drawn again
 
 
 class BadSetting(ValueError):
@@ -29,11 +35,18 @@ def _choice(default: str, options: tuple[str, ...], help: str) -> Any:
     )
 
 
-def _whole(default: int | None, help: str, least: int = 1) -> Any:
+def _label(made: Any) -> Any:
+    """A field that changes no number of a run, and so has no part in its key."""
+    made.metadata = made.metadata | {"label": True}
+    return made
+
+
+def _whole(default: int | None, help: str, least: int = 1, most: int = MOST_WHOLE) -> Any:
     def test(v: Any) -> bool:
         return isinstance(v, int) and not isinstance(v, bool) and v >= least
 
-    return _number(default, f"a whole number of at least {least}", test, help)
+    counted = _number(default, f"a whole number of at least {least}", test, help)
+    return field(default=default, metadata=counted.metadata | {"most": most})
 
 
 def _positive(default: float, help: str) -> Any:
@@ -56,9 +69,13 @@ class Setting:
     model: str = field(default="cnn-small", metadata={"help": "model, see `fednb ls models`"})
     clients: int = _whole(10, "number of clients")
     participation: float = _number(0.5, "above 0 and at most 1", lambda v: 0 < v <= 1, "share of clients in a round")
-    sampling: str = _choice("fixed", ("fixed", "coin"), "a fixed count each round, or a coin per client (FL-Simulator)")
+    sampling: str = _choice(
+        "fixed",
+        ("fixed", "coin", "coin-released"),
+        "a fixed count each round, a coin per client, or FL-Simulator's own",
+    )
     rounds: int = _whole(5, "communication rounds")
-    epochs: int = _whole(2, "local epochs")
+    epochs: int = _whole(2, "local epochs", most=MOST_EPOCHS)
     batch: int = _whole(10, "local batch size")
     lr: float = _positive(0.1, "local learning rate")
     lr_decay: float = _number(0.998, "above 0 and at most 1", lambda v: 0 < v <= 1, "factor on the rate, per round")
@@ -69,14 +86,14 @@ class Setting:
     )
     weighting: str = _choice("size", ("size", "uniform"), "how clients count in the mean")
     augment: bool = field(default=True, metadata={"help": "flip and crop as the data set's papers do"})
-    samples: int | None = _whole(None, "use only so many training samples; none for all")
+    samples: int | None = _whole(None, "use only so many training samples; none for all", most=MOST_SAMPLES)
     evaluate_every: int = _whole(1, "test the global model every so many rounds")
     evaluation: str = _choice("global", ("global", "personal"), "the server's model, or each client's own")
     train_share: float = _number(
         0.7, "above 0 and below 1", lambda v: 0 < v < 1, "personal: to train on, of a client's"
     )
-    tune_epochs: int = _whole(10, "personal: epochs of the classifier alone after the last round", least=0)
-    report: str = _choice("best", ("best", "last", "mean_last_10"), "which accuracy counts")
+    tune_epochs: int = _whole(10, "personal: epochs of the classifier alone after the last round", 0, MOST_EPOCHS)
+    report: str = _label(_choice("best", ("best", "last", "mean_last_10"), "which accuracy counts"))
     precision: str = _choice("fp32", ("fp32", "tf32", "bf16", "fp64"), "numbers of the model; tf32 and bf16 on a GPU")
 
     def __post_init__(self) -> None:
@@ -91,17 +108,24 @@ class Setting:
             if value is None and f.name in ("clip_norm", "samples"):
                 continue
             if "test" in f.metadata and not _passes(f.metadata["test"], value):
-                raise BadSetting(f"{f.name} = {value!r}: must be {f.metadata['allowed']}")
+                raise BadSetting(f"{f.name} = {shown(value)}: must be {f.metadata['allowed']}")
+            if "most" in f.metadata and value > f.metadata["most"]:
+                raise BadSetting(f"{f.name} = {shown(value)}: must be at most {f.metadata['most']}")
             if isinstance(f.default, float):
                 object.__setattr__(self, f.name, float(value) + 0.0)  # numpy's floats and -0.0 would make another key
         if not isinstance(self.augment, bool):
-            raise BadSetting(f"augment = {self.augment!r}: must be true or false")
+            raise BadSetting(f"augment = {shown(self.augment)}: must be true or false")
+        if self.sampling != "fixed" and self.participation * self.clients < FEWEST:
+            raise BadSetting(
+                f"participation = {self.participation}: with a coin for each of {self.clients} clients hardly anybody "
+                f"would ever come; participation times clients must be at least {FEWEST}"
+            )
 
     def but(self, **changes: Any) -> Setting:
         """The same setting with other values."""
         known = [f.name for f in fields(self)]
         if unknown := [name for name in changes if name not in known]:
-            raise BadSetting(f"no setting {unknown[0]!r}; the settings are {', '.join(known)}")
+            raise BadSetting(f"no setting {shown(unknown[0])}; the settings are {', '.join(known)}")
         return replace(self, **changes)
 
     def plain(self) -> dict[str, Any]:

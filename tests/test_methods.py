@@ -8,7 +8,7 @@ import fednb as fn
 from fednb import filters, parts
 from fednb.filters import GaussianDetrend, HighPass, LocalAverage, Permuted, RandomBand
 from fednb.methods import CATALOGUE, FEDAVG, FEDDYN, FEDFFT, FEDFFT_D, FEDSAM, SCAFFOLD, UnknownMethod
-from fednb.parts import ClientMomentum, Dyn, FilterGradient, FilterPerturbation, Prox, Sam, Scaffold
+from fednb.parts import ClientMomentum, Dyn, FilterGradient, FilterPerturbation, Prox, Sam, Scaffold, ServerMomentum
 from fednb.rounds import STAGES, BadMethod, BadParameter, Method, P, Part, cost, part
 
 METHODS = [entry.method for entry in CATALOGUE.values()]
@@ -90,6 +90,56 @@ def test_a_method_takes_parameters_as_its_name_does():
 def test_a_whole_number_becomes_the_real_number_it_stands_for():
     """rho=1 and rho=1.0 are one method, with one key in the store."""
     assert repr(fn.method("fedsam", rho=1)) == repr(fn.method("fedsam", rho=1.0))
+
+
+def test_a_name_that_several_parts_have_is_refused_and_addressed():
+    both = fn.method("feddyn + servermomentum(0.9)")
+    with pytest.raises(BadParameter, match=r"has 'beta' in several places; name one of dyn.beta, servermomentum.beta$"):
+        both.but(beta=0.5)
+    with pytest.raises(BadParameter, match="in several places"):
+        fn.method("feddyn + servermomentum(0.9)", beta=0.5)
+    for address in ("dyn.beta", "Dyn.beta"):
+        assert fn.method(both, **{address: 0.5}).parts == (Dyn(beta=0.5), ServerMomentum(beta=0.9))
+    assert both.but(**{"servermomentum.beta": 0.5}).parts == (Dyn(beta=10.0), ServerMomentum(beta=0.5))
+    assert both.but(**{"dyn.beta": 1, "servermomentum.beta": 0.5}).parts == (Dyn(1.0), ServerMomentum(0.5))
+    assert both.parameters()["dyn.beta"] == 10.0 and both.parameters()["servermomentum.beta"] == 0.9
+    assert "beta" not in both.parameters()
+
+
+def test_filters_are_addressed_by_their_part_or_their_own_name():
+    two = fn.method("fedsam + highpass(0.1) + gradient(highpass(0.2))")
+    with pytest.raises(BadParameter, match=r"name one of filterperturbation.ratio, filtergradient.ratio$"):
+        two.but(ratio=0.3)
+    assert two.but(**{"filtergradient.ratio": 0.3}).parts[2] == FilterGradient(HighPass(0.3))
+    within = fn.method("fedavg + gradient(normmatched(highpass(0.2)))")
+    with pytest.raises(BadParameter, match=r"name one of normmatched.where, highpass.where$"):
+        within.but(where="fc.*")
+    assert within.but(**{"normmatched.where": "fc.*"}).parts[0].filter.where == "fc.*"
+    twice = fn.method("feddyn + dyn(3)")
+    assert [p.beta for p in twice.but(**{"dyn2.beta": 7}).parts] == [10.0, 7.0]
+
+
+def test_addresses_are_checked_as_names_are():
+    both = fn.method("feddyn + servermomentum(0.9)")
+    for wrong in ("sam.beta", "dyn.rho", "beta.dyn", ".beta.", "dyn."):
+        with pytest.raises(BadParameter, match="has no parameter"):
+            both.but(**{wrong: 0.5})
+    with pytest.raises(BadParameter, match="'beta' is given twice"):
+        fn.method("feddyn", **{"beta": 0.5, "dyn.beta": 0.6})
+    with pytest.raises(BadParameter, match="beta = 'a': must be a number"):
+        both.but(**{"dyn.beta": "a"})
+
+
+def test_parts_of_one_paper_share_a_number():
+    """FedSCAM has one rho_max, which its pilot and its ascent need; a reading is read in all parts that have it."""
+    assert {p.rho_max for p in fn.method("fedscam", rho_max=0.01).parts if hasattr(p, "rho_max")} == {0.01}
+    assert [p.rho_max for p in fn.method("fedscam", **{"scamradius.rho_max": 0.01}).parts[:2]] == [0.05, 0.01]
+    assert {p.reading for p in fn.method("fedfsa", reading="released").parts} == {"released"}
+
+
+@each
+def test_every_parameter_can_be_set_under_its_name(m):
+    assert m.but(**{name: value for name, value in m.parameters().items() if name != "reading"}) == m
 
 
 def test_an_unknown_parameter_is_answered_with_the_known():

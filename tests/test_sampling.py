@@ -10,6 +10,7 @@ from fednb.engines.problem import Problem, clients_of, participants
 from fednb.setting import Setting
 
 COIN = Setting(clients=100, participation=0.1, sampling="coin")
+RELEASED = COIN.but(sampling="coin-released")
 FIXED = COIN.but(sampling="fixed")
 
 
@@ -17,36 +18,53 @@ def cohorts(setting, seed, rounds):
     return [participants(setting, seed, t) for t in range(rounds)]
 
 
-def test_the_coin_meets_the_counts_of_fl_simulator():
+def test_the_released_coin_meets_the_counts_of_fl_simulator():
     """Seed 20, 800 rounds of 100 clients at 0.1, as counted in FL-Simulator: mean 10.02, sd 3.06, from 2 to 22.
 
     A binomial count of 100 tosses at 0.1 has mean 10 and sd 3.
     """
-    counts = [len(ids) for ids in cohorts(COIN, 20, 800)]
+    counts = [len(ids) for ids in cohorts(RELEASED, 20, 800)]
     assert (round(np.mean(counts), 2), round(np.std(counts), 2), min(counts), max(counts)) == (10.02, 3.06, 2, 22)
 
 
-def test_the_coin_follows_numpys_old_generator():
+def test_the_released_coin_follows_numpys_old_generator():
     """MT19937 seeded with 0 begins .549 .715 .603 .545 .424 .646 .438: at 0.5 clients 4 and 6 of seven come.
 
     Those are the numbers that numpy's documentation prints for np.random.seed(0); np.random.rand(7).
     """
-    assert participants(Setting(clients=7, participation=0.5, sampling="coin"), 0, 0) == [4, 6]
+    assert participants(Setting(clients=7, participation=0.5, sampling="coin-released"), 0, 0) == [4, 6]
 
 
-def test_seeds_s_and_s_plus_one_are_one_sequence_shifted_by_a_round():
-    assert cohorts(COIN, 4, 60)[1:] == cohorts(COIN, 5, 59)
+def test_released_seeds_s_and_s_plus_one_are_one_sequence_shifted_by_a_round():
+    assert cohorts(RELEASED, 4, 60)[1:] == cohorts(RELEASED, 5, 59)
 
 
-def test_a_round_is_never_empty():
-    """At 0.001 a hundred clients all stay away in nine rounds of ten; the next number is tried until someone comes."""
-    rare = cohorts(COIN.but(participation=0.001), 0, 100)
+def test_seeds_of_the_coin_are_independent():
+    """No cohort of one seed comes back in another, at whatever round; each is a function of seed and round."""
+    many = [tuple(ids) for seed in range(5) for ids in cohorts(COIN, seed, 60)]
+    assert len(set(many)) == len(many)
+    assert cohorts(COIN, 4, 60) == [participants(COIN, 4, t) for t in range(60)]
+
+
+def test_the_coin_is_fair():
+    """2000 rounds of 100 tosses at 0.1: counts have mean 10, sd 3; each client comes 200 times, give or take 5 sd."""
+    came = cohorts(COIN, 0, 2000)
+    counts = [len(ids) for ids in came]
+    assert abs(np.mean(counts) - 10) < 5 * 3 / 2000**0.5 and abs(np.std(counts) - 3) < 0.25
+    assert abs(np.bincount(np.concatenate(came), minlength=100) - 200).max() < 67
+
+
+@pytest.mark.parametrize("coin", [COIN, RELEASED], ids=["coin", "released"])
+def test_a_round_is_never_empty(coin):
+    """At 0.001 a hundred clients all stay away in nine rounds of ten; they are tossed for again until someone comes."""
+    rare = cohorts(coin.but(participation=0.001), 0, 100)
     assert all(rare) and np.mean([len(ids) for ids in rare]) < 1.5
 
 
 def test_everyone_comes_at_one():
     assert participants(COIN.but(participation=1), 3, 3) == participants(FIXED.but(participation=1), 3, 3)
     assert participants(COIN.but(participation=1), 3, 3) == list(range(100))
+    assert participants(RELEASED.but(participation=1), 3, 3) == list(range(100))
 
 
 @pytest.mark.parametrize("clients, share, count", [(100, 0.1, 10), (10, 0.5, 5), (7, 0.5, 3), (10, 0.01, 1), (1, 1, 1)])

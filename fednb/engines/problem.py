@@ -48,6 +48,7 @@ class Problem:
     samples: tuple[Tensor, Tensor] | None = None
     own: Sequence[Tensor] = ()  # each client's own test split, as indices into the samples
     chunk: int = 500
+    seed: int = 0
 
     @property
     def clients(self) -> int:
@@ -60,7 +61,8 @@ class Problem:
     def server(self, method: Method, w: Tensor, b: Tensor) -> Server:
         """The server before the first round."""
         own = method.buffers("on_server", self.objective.layout, w)
-        return Server(w, b, own, t=0, N=self.clients, lr=self.server_lr, samples=int(self.sizes.sum()))
+        samples = int(self.sizes.sum())
+        return Server(w, b, own, t=0, N=self.clients, lr=self.server_lr, samples=samples, seed=self.seed)
 
     def cohort(self, method: Method, s: Server, ids: Sequence[int], rows: dict[str, Tensor], oracle: Oracle) -> Cohort:
         """Clients before training, with the rows that they kept from earlier rounds."""
@@ -106,17 +108,25 @@ class Problem:
 
 
 def participants(setting: Setting, seed: int, t: int) -> list[int]:
-    """Who takes part in round t: a fixed count without replacement, or a coin per client as in FL-Simulator.
+    """Who takes part in round t: a fixed count without replacement, or whoever wins a toss, tossed for each client.
 
-    The coin re-seeds numpy's old generator with t + seed (and tries the next number while nobody comes), so that
-    FL-Simulator's published runs met the same clients.
+    "coin" tosses again while nobody comes. "coin-released" re-seeds numpy's old generator with t + seed, and tries the
+    next number while nobody comes: FL-Simulator's published runs met these clients. Its seeds are no independent runs,
+    since seed 1 meets in round t whom seed 0 meets in round t + 1.
     """
-    N = setting.clients
+    N, rng = setting.clients, stream(seed, "participants", t)
     if setting.sampling == "fixed":
         some = max(1, int(setting.participation * N))
-        return sorted(stream(seed, "participants", t).choice(N, size=some, replace=False).tolist())
-    draws = (np.random.RandomState(t + seed + j).random_sample(N) <= setting.participation for j in count())
+        return sorted(rng.choice(N, size=some, replace=False).tolist())
+    if setting.sampling == "coin":
+        draws = (rng.random(N) < setting.participation for _ in count())
+    else:
+        draws = (_released_toss(t + seed + j, N) <= setting.participation for j in count())
     return np.flatnonzero(next(drawn for drawn in draws if drawn.any())).tolist()
+
+
+def _released_toss(seed: int, clients: int) -> np.ndarray:
+    return np.random.RandomState(seed % 2**32).random_sample(clients)
 
 
 @lru_cache(maxsize=2)
@@ -203,4 +213,5 @@ def problem_of(
         samples=(home.data.x, home.data.y),
         inputs=home.inputs,
         chunk=CHUNK.get(torch.device(device).type, 500),
+        seed=seed,
     )

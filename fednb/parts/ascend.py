@@ -66,7 +66,7 @@ class FilterPerturbation(Part):
 
     def perturb(self, k: Cohort, s: Server, delta: Tensor) -> Tensor:
         """δ ← Filter(δ), layer by layer"""
-        return k.layout.map(self.filter, delta)
+        return k.layout.map(self.filter.of_run(s.seed), delta)
 
 
 @part

@@ -28,7 +28,8 @@ class FilterGradient(Part):
         """g ← Φ(g), layer by layer
         with_decay: g ← Φ(g + wd w_k) − wd w_k, layer by layer   (wd is added behind the clip)
         """
+        filter = self.filter.of_run(s.seed)
         if not self.with_decay:
-            return k.layout.map(self.filter, g)
+            return k.layout.map(filter, g)
         decay = k.weight_decay * k.w
-        return k.layout.map(self.filter, g + decay) - decay
+        return k.layout.map(filter, g + decay) - decay

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fednb.record import Cohort, Server
-from fednb.rounds import ABOVE_0, AT_LEAST_0, SHARE, BadParameter, Part, part
+from fednb.rounds import AT_LEAST_0, SHARE, BadParameter, Part, part
 from fednb.streams import stream
 from fednb.vectors import Layout
 
@@ -33,9 +33,9 @@ def per_class(layout: Layout) -> int:
 
 
 @lru_cache(maxsize=4)
-def bank(z: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def bank(z: int, dtype: torch.dtype, device: torch.device, seed: int = 0) -> Tensor:
     """Standard normal vectors `[BANK, z]`, the same on every machine."""
-    return torch.from_numpy(stream(0, "draws", z).standard_normal((BANK, z))).to(device, dtype)
+    return torch.from_numpy(stream(seed, "draws", z).standard_normal((BANK, z))).to(device, dtype)
 
 
 def divergence(mean: Tensor, std: Tensor, other_mean: Tensor, other_std: Tensor) -> Tensor:
@@ -60,7 +60,8 @@ class ClassGaussians(Part):
     beta2: float = 1.0
     kl: str = "prior_first"
     network = "-cr"
-    ranges = {"beta": AT_LEAST_0, "beta2": SHARE, "samples": ABOVE_0}
+    ranges = {"beta": AT_LEAST_0, "beta2": SHARE,
+              "samples": ("a whole number from 1 to 1000", lambda v: v == int(v) and 1 <= v <= 1000)}  # fmt: skip
     this_round = {"precision": per_class, "pull": per_class}
     on_server = {"class_mean": per_class, "class_std": per_class}
 
@@ -74,18 +75,18 @@ class ClassGaussians(Part):
 
     def start(self, k: Cohort, s: Server) -> None:
         """L ← mean over draws of L(z), z = μ(x) + σ(x) ε, + β KL(N(u_y, s_y²) ‖ N(μ(x), σ(x)²))"""
-        first = [int(stream(0, "first draw", s.t, i).integers(BANK)) for i in k.ids]
+        first = [int(stream(s.seed, "first draw", s.t, i).integers(BANK)) for i in k.ids]
         known = torch.cat([s.class_mean, s.class_std]).expand(len(k.ids), -1)
-        k.tell(self.loss_of(shape(k.layout)), torch.cat([known, known.new_tensor(first).view(-1, 1)], dim=-1))
+        k.tell(self.loss_of(shape(k.layout), s.seed), torch.cat([known, known.new_tensor(first).view(-1, 1)], dim=-1))
 
-    def loss_of(self, shape: tuple[int, int]) -> Callable[..., tuple[Tensor, Tensor]]:
+    def loss_of(self, shape: tuple[int, int], seed: int = 0) -> Callable[..., tuple[Tensor, Tensor]]:
         """The loss of samples, and each one's share in its class's Gaussian: 1/σ² and μ/σ² in the row of its class."""
         classes, z = shape
 
         def loss(answer: Callable[..., Any], y: Tensor, row: Tensor, step: int) -> tuple[Tensor, Tensor]:
             *known, first = row.split([classes * z, classes * z, 1])
             at = first.long() + STRIDE * step + torch.arange(self.samples * len(y), device=y.device)
-            draws = bank(z, row.dtype, row.device)[at % BANK].view(len(y), self.samples, z).transpose(0, 1)
+            draws = bank(z, row.dtype, row.device, seed)[at % BANK].view(len(y), self.samples, z).transpose(0, 1)
             answered = answer(draws)
             if isinstance(answered, Tensor):  # no bottleneck
                 return functional.cross_entropy(answered, y, reduction="none")[:, None], row.new_zeros(len(y), 1)

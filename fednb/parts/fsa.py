@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fednb.record import Cohort, L, Server
 from fednb.rounds import AT_LEAST_0, Part, part
-from fednb.streams import stream
+from fednb.streams import joint_seed, stream
 from fednb.vectors import Layout, clip, unit
 
 NO_WEIGHTS = ("bn", "norm", "bias")  # names that the released code never selects
@@ -44,7 +44,8 @@ class FlexibleRadius(Part):
 
     rho, rho_larger, top: 0.1, 0.2, 2 on CIFAR-10; 0.05, 0.9, 2 on CIFAR-100; 0.05, 1.0, 5 with ResNet-18. The norm is
     that of the whole gradient. At a client's first participation no layer is larger.
-    scheme: "fsa" takes the most sensitive, "reverse" the least, "random" any (drawn from `seed`, round and client).
+    scheme: "fsa" takes the most sensitive, "reverse" the least, "random" any (by run, `seed`, round and
+    client).
     reading: sensitivity is the mean squared change of a layer ("paper"), or of the layer scaled to [0, 1] ("released").
     layer_score: how the squares of a layer become one number, "mean" or "sum"; Eq. 11 does not say.
     shortcuts: True lets convolutions in shortcuts be selected too; the code leaves them out by name.
@@ -83,7 +84,7 @@ class FlexibleRadius(Part):
         score = self.sensitivity(k)
         allowed = torch.tensor(weights_only(k.layout, self.shortcuts), device=score.device).expand_as(score)
         if self.scheme == "random":
-            score = torch.stack([self._drawn(s.t, i, score.shape[-1]) for i in k.ids]).to(score)
+            score = torch.stack([self._drawn(s, i, score.shape[-1]) for i in k.ids]).to(score)
         if self.scheme == "reverse":
             allowed, score = allowed & (score > 0), -score
         score = torch.where(allowed, score, -torch.inf)
@@ -94,8 +95,8 @@ class FlexibleRadius(Part):
         """How much each layer changed, `[C, L]`."""
         return layer_moves(k.layout, k.w, k.w0, self.reading, self.layer_score)
 
-    def _drawn(self, t: int, client: int, layers: int) -> Tensor:
-        return torch.from_numpy(stream(self.seed, "fsa", t, client).random(layers))
+    def _drawn(self, s: Server, client: int, layers: int) -> Tensor:
+        return torch.from_numpy(stream(joint_seed(s.seed, self.seed), "fsa", s.t, client).random(layers))
 
 
 @part

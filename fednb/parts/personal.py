@@ -83,7 +83,7 @@ class LocalAggregation(Part):
     newcomers: str = "take"
     ranges = {"share": ("above 0 and at most 100", lambda v: 0 < v <= 100), "eta": AT_LEAST_0,
               "threshold": AT_LEAST_0, "tensors": ("at least 1", lambda v: v >= 1),
-              "window": ("at least 2", lambda v: v >= 2), "most": ("at least 1", lambda v: v >= 1),
+              "window": ("at least 2", lambda v: v >= 2), "most": ("from 1 to 10000", lambda v: 1 <= v <= 10_000),
               "newcomers": ("take or mix", lambda v: v in ("take", "mix"))}  # fmt: skip
     per_client = {"theta": P, "A": P, "rounds_in": 1}
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fednb.record import Cohort, Server
 from fednb.rounds import AT_LEAST_0, SHARE, Part, part
-from fednb.streams import stream
+from fednb.streams import joint_seed, stream
 from fednb.vectors import cos, norm, unit
 
 
@@ -28,6 +28,9 @@ def sketch(x: Tensor, d: int, seed: int = 0) -> Tensor:
     cell, sign = _hash(seed, x.shape[-1], d)
     out = x.new_zeros(*x.shape[:-1], d)
     return out.index_add(-1, cell.to(x.device), x * sign.to(x))
+
+
+SHARED = (*Part.shared, "rho_max", "alpha_rho", "d", "seed")  # one number of the paper, whichever parts need it
 
 
 @part
@@ -52,6 +55,7 @@ class ScamPilot(Part):
     ranges = {"rho_max": AT_LEAST_0, "alpha_rho": AT_LEAST_0, "kappa": AT_LEAST_0,
               "batches": ("at least 1", lambda v: v >= 1), "d": ("at least 1", lambda v: v >= 1),
               "pilot": ("update or gradient", lambda v: v in ("update", "gradient"))}  # fmt: skip
+    shared = SHARED
     this_round = {"het": 1, "c": 1, "h_adj": 1}  # h is FedDyn's dual
 
     @property
@@ -70,12 +74,13 @@ class ScamPilot(Part):
         if self.sam:
             radius = 0.5 * self.rho_max / (1 + self.alpha_rho * k.het)
             pilot, _, _ = k.look(k.w0 + radius * unit(pilot), 0)
-        k.c = cos(sketch(unit(pilot if self.pilot == "gradient" else -pilot), self.d, self.seed), s.u)
+        way = unit(pilot if self.pilot == "gradient" else -pilot)
+        k.c = cos(sketch(way, self.d, joint_seed(s.seed, self.seed)), s.u)
         k.h_adj = k.het * (1 - self.kappa * k.c).clamp_min(0)
 
     def server(self, k: Cohort, s: Server) -> None:
         """u ← R(step / ‖step‖)"""
-        s.u = sketch(unit(s.step), self.d, self.seed)
+        s.u = sketch(unit(s.step), self.d, joint_seed(s.seed, self.seed))
 
 
 @part
@@ -86,6 +91,7 @@ class ScamRadius(Part):
     alpha_rho: float = 1.0
     ascends = True
     ranges = {"rho_max": AT_LEAST_0, "alpha_rho": AT_LEAST_0}
+    shared = SHARED
     this_round = {"h_adj": 1, "rho_k": 1}
 
     def start(self, k: Cohort, s: Server) -> None:
@@ -132,6 +138,7 @@ class ScamConflict(Part):
     seed: int = 0
     per_conflict: bool = False
     cosine_of: str = "summaries"
+    shared = SHARED
     ranges = {"lam": SHARE, "clusters": ("at least 1", lambda v: v >= 1),
               "dampen": ("weight or update", lambda v: v in ("weight", "update")),
               "cosine_of": ("summaries or updates", lambda v: v in ("summaries", "updates"))}  # fmt: skip
@@ -142,7 +149,7 @@ class ScamConflict(Part):
 
     def finish(self, k: Cohort, s: Server) -> None:
         """z_k ← R(Δ_k / ‖Δ_k‖)"""
-        k.z = sketch(unit(k.delta), self.d, self.seed)
+        k.z = sketch(unit(k.delta), self.d, joint_seed(s.seed, self.seed))
 
     def weigh(self, k: Cohort, s: Server, p: Tensor) -> Tensor:
         """p_k ← λ p_k for the shorter of two updates of one cluster that point apart, renormalised
@@ -150,16 +157,16 @@ class ScamConflict(Part):
         update: p_k ← λ p_k for the shorter of two updates of one cluster that point apart
         update per_conflict: p_k ← λ^m p_k, m the updates of its cluster that are longer and point apart from it
         """
-        lost = self.conflicts(k.z, k.delta).to(p)
+        lost = self.conflicts(k.z, k.delta, joint_seed(s.seed, self.seed)).to(p)
         damped = p * (self.lam**lost if self.per_conflict else torch.ones_like(p).masked_fill(lost > 0, self.lam))
         return damped if self.dampen == "update" else damped / damped.sum().clamp_min(torch.finfo(p.dtype).tiny)
 
-    def conflicts(self, z: Tensor, move: Tensor) -> Tensor:
+    def conflicts(self, z: Tensor, move: Tensor, seed: int = 0) -> Tensor:
         """In how many conflicting pairs each client has the shorter update, `[C, 1]`."""
         from sklearn.cluster import KMeans
 
         z = unit(z)
-        means = KMeans(min(self.clusters, len(z)), n_init=10, random_state=self.seed)
+        means = KMeans(min(self.clusters, len(z)), n_init=10, random_state=seed % 2**32)
         label = torch.from_numpy(means.fit_predict(z.double().cpu().numpy())).to(z.device)
         seen, length = z if self.cosine_of == "summaries" else unit(move), norm(move)
         apart = (seen @ seen.T < 0) & (label[:, None] == label[None, :])

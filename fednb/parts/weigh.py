@@ -116,7 +116,8 @@ class AdaptiveWeights(Part):
     use: str = "before"
     model_distance: str = "cosine"
     first_logit: str = "share"
-    ranges = {"lr": AT_LEAST_0, "learning_steps": ("a whole number of at least 1", lambda v: v == int(v) >= 1),
+    ranges = {"lr": AT_LEAST_0,
+              "learning_steps": ("a whole number from 1 to 10000", lambda v: v == int(v) and 1 <= v <= 10_000),
               "optimiser": ("adam or sgd", lambda v: v in ("adam", "sgd")),
               "use": ("before or after", lambda v: v in ("before", "after")),
               "model_distance": ("cosine or euclidean", lambda v: v in ("cosine", "euclidean")),
