@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import signal
-import threading
-import time
+import sys
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from multiprocessing.connection import Connection
 
 import torch
 
+from fednb.ending import exit_status, saving_signals
 from fednb.engines import device_of
+from fednb.engines.crew import Lost, Member, Refused, heard
+from fednb.engines.worker import serve
 from fednb.experiment import Run, run
 from fednb.paper import papers
 from fednb.progress import bar_of
+
+
+class JobsFailed(RuntimeError):
+    """Runs of a grid that could not be made: one line each."""
+
+    def __init__(self, failed: dict[Job, str]) -> None:
+        super().__init__("\n".join(f"{job.grid} {job.cell}: {why}" for job, why in failed.items()))
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ def jobs_of(paper: str, grid: str, scale: str, seeds: list[int] | None = None) -
     """The runs of a grid that are not finished."""
     runs = papers(paper).grid(grid, scale, seeds).runs()
     own = None if seeds is None else tuple(seeds)
-    return [Job(paper, grid, scale, own, i) for i, r in enumerate(runs) if not r.entry.ended]
+    return [Job(paper, grid, scale, own, i) for i, r in enumerate(runs) if r.entry.unfinished]
 
 
 def done(job: Job, device: str = "auto") -> Run:
@@ -49,65 +55,91 @@ def done(job: Job, device: str = "auto") -> Run:
 
 
 def run_all(jobs: list[Job], processes: int, device: str = "auto") -> Iterator[tuple[Job, str]]:
-    """Make all runs, `processes` at a time; yields each with its status as it ends. An interrupt loses no round."""
-    with bar_of(len(jobs), f"{processes} at a time", unit="run") as bar, _pool(processes) as pool:
-        with _deaf():
-            waiting = {pool.submit(_stoppable, job, device): job for job in jobs}
-        for future in as_completed(waiting):
-            bar.update()
-            yield waiting[future], future.result().status
+    """Make all runs, `processes` at a time; yields each with its status as it ends. An interrupt loses no round.
 
-
-@contextmanager
-def _pool(processes: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that end with this block; where it is left by an interrupt or an error, as soon as they have saved."""
-    pool = ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"), initializer=_listen)
-    try:
-        yield pool
-    except BaseException:
-        for process in list((pool._processes or {}).values()):
-            process.terminate()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _deaf() -> Iterator[None]:
-    """Processes started in here never hear Ctrl-C: this one does, and decides what it means. It is not lost, but late.
-
-    A terminal sends the signal to all of them, also to one that is still loading its modules.
+    A run that fails does not end the others: JobsFailed names them all when the rest is made. A process that is lost is
+    replaced, and its run goes on after its last saved round; a run that loses two has failed.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    failed: dict[Job, str] = {}
+    with bar_of(len(jobs), f"{processes} at a time", unit="run") as bar, _staff(min(processes, len(jobs))) as members:
+        for job, status, why in _made(jobs, members, device):
+            bar.update()
+            if why:
+                failed[job] = why
+            else:
+                yield job, status
+    if failed:
+        raise JobsFailed(failed)
+
+
+def _made(jobs: list[Job], members: list[Member], device: str) -> Iterator[tuple[Job, str, str]]:
+    """Each job when it is over: with its status, or with the reason why it failed."""
+    todo, free, busy, lost = jobs[::-1], list(members), dict[Member, Job](), set[Job]()
+    while todo or busy:
+        while todo and free:
+            member = free.pop()
+            busy[member] = todo.pop()
+            member.send(("make", busy[member], device))
+        for member in heard(busy):
+            job = busy.pop(member)
+            try:
+                yield job, member.answer(), ""
+            except Refused as error:
+                yield job, "", error.reason
+            except Lost as error:
+                if job in lost:
+                    yield job, "", f"its process {member.process.pid} {error}; {error.likely}"
+                else:
+                    lost.add(job)
+                    todo.append(job)
+                member = _replaced(members, member)
+            free.append(member)
+
+
+@contextmanager
+def _staff(count: int) -> Iterator[list[Member]]:
+    """Processes that end with this block; where it is left by an interrupt or an error, as soon as they have saved."""
+    members: list[Member] = []
     try:
-        yield
+        for _ in range(count):
+            members.append(_hire())
+        yield members
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for member in members:  # all save at the same time
+            member.process.terminate()
+        for member in members:
+            member.end(signal.SIGTERM)
 
 
-class _Stopped(SystemExit):
-    """The parent wants this process to end, or has ended itself."""
+def _hire() -> Member:
+    """A process that makes runs. SIGTERM stops it; what a terminal sends is for this process to decide."""
+    return Member("fednb.jobs", signal.SIGTERM, (signal.SIGINT, signal.SIGHUP))
 
 
-def _listen() -> None:
-    """In a process of the pool: let SIGTERM stop a run in such a way that it saves its last finished round."""
-    signal.signal(signal.SIGTERM, _stop)
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+def _replaced(members: list[Member], lost: Member) -> Member:
+    lost.end()
+    fresh = members[members.index(lost)] = _hire()
+    return fresh
 
 
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os.kill(os.getpid(), signal.SIGTERM)
+class Maker:
+    """In a process of its own: makes the runs that it is asked for, and answers with their status."""
+
+    def make(self, job: Job, device: str) -> str:
+        return done(job, device).status
 
 
-def _stop(*_: Any) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: the next would fall into the saving
-    raise _Stopped
-
-
-def _stoppable(job: Job, device: str) -> Run:
+def make_runs(line: Connection) -> int:
+    """Answer messages until the parent hangs up; SIGTERM stops a run in such a way that its last round is saved."""
     try:
-        return done(job, device)
-    except _Stopped:
-        os._exit(1)  # not to the pool, which would take the next job
+        with saving_signals():
+            serve(line, Maker())
+    except KeyboardInterrupt as error:
+        return exit_status(error)
+    return 0
+
+
+if __name__ == "__main__":
+    from fednb import jobs  # the parent's jobs are of that module, not of this program
+
+    sys.exit(jobs.make_runs(Connection(int(sys.argv[1]))))

@@ -11,8 +11,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from fednb.engines import BadEngine, choose, pool
+from fednb.engines.crew import LOSSES, WorkerFailed
 from fednb.engines.loop import Loop, single_oracle
-from fednb.engines.pool import WorkerFailed
 from fednb.engines.problem import participants, problem_of
 from fednb.engines.stacked import NeedsGroupNorm, Stacked, stacked_oracle
 from fednb.experiment import run
@@ -118,11 +118,51 @@ def test_a_failing_client_names_its_error_and_the_next_run_works():
     assert torch.isfinite(weights(choose("pool", SMALL, method("FedAvg"), 0, workers=2), SMALL, method("FedAvg"))).all()
 
 
-def test_a_killed_worker_is_noticed():
-    engine = choose("pool", SMALL, method("FedAvg"), 0, workers=2)
-    os.kill(engine.crew.members[0][0].pid, signal.SIGKILL)
-    with pytest.raises(WorkerFailed, match="ended by itself"):
-        weights(engine, SMALL, method("FedAvg"))
+@pytest.mark.parametrize("name", ["FedAvg", "FedFFT-S"])
+def test_a_killed_worker_is_replaced_and_the_bits_stay(name, capsys):
+    """Also where clients keep rows from round to round, which a worker may have written over when it was killed."""
+    chosen = method(name)
+    engine = choose("pool", SMALL, chosen, 0, workers=2)
+    pid = engine.crew.pids[0]
+    os.kill(pid, signal.SIGKILL)
+    assert torch.equal(weights(engine, SMALL, chosen), weights(Loop(problem_of(SMALL, 0)), SMALL, chosen))
+    assert f"worker process {pid} was ended by SIGKILL while " in capsys.readouterr().err
+    assert len(set(engine.crew.pids)) == 2 and pid not in engine.crew.pids
+
+
+def test_a_lost_client_is_trained_anew_from_the_rows_that_it_had():
+    chosen = method("FedFFT-S")
+    engine, looped = choose("pool", SMALL, chosen, 0, workers=2), weights(Loop(problem_of(SMALL, 0)), SMALL, chosen)
+    deal = engine.crew.deal
+
+    def torn(messages, again=lambda at: None):
+        """Every client is trained twice, as if the first worker had died after writing its rows."""
+        if messages[0][0] == "train":
+            deal(messages)
+            for at in range(len(messages)):
+                again(at)
+        return deal(messages, again)
+
+    engine.crew.deal = torn
+    assert torch.equal(weights(engine, SMALL, chosen), looped)
+
+
+def test_a_run_that_loses_worker_after_worker_ends_in_one_line():
+    engine = choose("pool", SMALL, method("FedAvg"), 0, workers=1)
+    with pytest.raises(
+        WorkerFailed, match=r"worker process \d+ was ended by SIGKILL while .*; was there not enough mem"
+    ):
+        for _ in range(LOSSES + 1):
+            os.kill(engine.crew.pids[0], signal.SIGKILL)
+            weights(engine, SMALL, method("FedAvg"), rounds=1)
+    assert engine.crew.losses == LOSSES + 1 and not engine.crew.pids
+
+
+def test_a_timeout_that_is_no_number_is_refused(monkeypatch):
+    pool.dismiss()
+    monkeypatch.setenv("FEDNB_WORKER_TIMEOUT", "soon")
+    with pytest.raises(ValueError, match="FEDNB_WORKER_TIMEOUT = 'soon': must be a number of seconds"):
+        choose("pool", SMALL, method("FedAvg"), 0, workers=1)
 
 
 def test_the_crew_is_started_once():
@@ -133,10 +173,7 @@ def test_the_crew_is_started_once():
 
 def test_workers_end_with_their_parent():
     """A parent that is killed leaves no worker behind."""
-    code = (
-        "from fednb.engines import pool; import sys, time\n"
-        "print(*[p.pid for p, _ in pool.crew(2).members], flush=True); time.sleep(60)"
-    )
+    code = "from fednb.engines import pool; import sys, time\nprint(*pool.crew(2).pids, flush=True); time.sleep(60)"
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     pids = [int(p) for p in parent.stdout.readline().split()]
     parent.kill()

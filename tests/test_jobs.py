@@ -2,8 +2,9 @@
 
 import pytest
 
+from fednb import cli
 from fednb.cli import main
-from fednb.jobs import jobs_of, run_all
+from fednb.jobs import JobsFailed, jobs_of, run_all
 from fednb.paper import papers
 
 
@@ -38,3 +39,18 @@ def test_bad_asks_are_refused(capsys):
     assert main(["grid", "run", "fedfft", "tabel3"]) == 2
     said = capsys.readouterr().err
     assert "jobs = 0: must be at least 1" in said and "no grid of fedfft 'tabel3'; closest: table3" in said
+
+
+def test_failed_runs_are_told_at_the_end_and_exit_1(monkeypatch, capsys):
+    """The table of all runs comes first; then a line for each that failed."""
+    one, two, *_ = jobs_of("fedfft", "table8", "smoke")
+
+    def run_all(jobs, processes, device):
+        yield one, "finished"
+        raise JobsFailed({two: "DamagedFile: state.safetensors: other bytes than were written"})
+
+    monkeypatch.setattr(cli, "run_all", run_all)
+    assert main(["grid", "run", "fedfft", "table8", "--jobs", "2"]) == 1
+    said = capsys.readouterr()
+    assert said.out.startswith("table8 0: finished\n") and said.out.count("absent") == 4
+    assert said.err == "fednb: table8 1: DamagedFile: state.safetensors: other bytes than were written\n"

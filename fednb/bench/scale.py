@@ -6,7 +6,6 @@ A process of its own makes the peak of its memory that of one point, and lets a 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ import torch
 
 from fednb.bench.engines import Federation, Timed
 from fednb.bench.workload import Say, Workload
+from fednb.engines import child
 from fednb.engines.pool import Pool
 from fednb.methods import method
 
@@ -90,7 +90,7 @@ def workers_of(timed: Timed) -> list[int]:
     """The worker processes of a pool."""
     run = timed.runner
     if isinstance(run, Federation) and isinstance(run.engine, Pool):
-        return [process.pid for process, _ in run.engine.crew.members]
+        return run.engine.crew.pids
     return []
 
 
@@ -116,13 +116,9 @@ def _apart(work: Workload, how: tuple[Any, ...], left: float) -> dict[str, Any]:
     failed = {**named, "engine": kind, "way": way, "method": how[1]}
     if left <= 0:
         return failed | {"status": "not run: out of time"}
-    ask = [sys.executable, "-m", "fednb.bench.scale", json.dumps([asdict(work), *how])]
-    path = os.pathsep.join(p for p in sys.path if p)
+    ask = child.python("-m", "fednb.bench.scale", json.dumps([asdict(work), *how]))
     try:
-        done = subprocess.run(
-            ask, capture_output=True, text=True, check=False, timeout=min(left, 1e6),
-            env={**os.environ, "PYTHONPATH": path},
-        )  # fmt: skip
+        done = subprocess.run(ask, capture_output=True, text=True, check=False, timeout=min(left, 1e6))
     except subprocess.TimeoutExpired:
         return failed | {"status": "stopped: out of time"}
     if done.returncode:

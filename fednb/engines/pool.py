@@ -4,96 +4,21 @@ from __future__ import annotations
 
 import atexit
 import os
-import socket
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from multiprocessing.connection import Connection, wait
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fednb.data.dataset import TENSORS, Dataset
+from fednb.engines.crew import Crew
 from fednb.engines.loop import joined, total
 from fednb.engines.problem import Problem
-from fednb.engines.shared import shared
+from fednb.engines.shared import Shared
 from fednb.record import Cohort, Server
 from fednb.rounds import Method, blank
 from fednb.setting import Setting
-
-
-class WorkerFailed(RuntimeError):
-    """A worker process raised an error or ended."""
-
-
-class Crew:
-    """Worker processes and a line to each. They outlive runs and end with this process."""
-
-    def __init__(self, workers: int) -> None:
-        self.members = [_hire() for _ in range(workers)]
-        self.data: Dataset | None = None  # what the workers hold
-
-    def tell(self, *message: Any) -> None:
-        """The same message to everyone; returns when all have done it."""
-        self.deal([message] * len(self.members), everyone=True)
-
-    def deal(self, messages: Sequence[tuple], everyone: bool = False) -> list[Any]:
-        """Each message to whoever is free, in order; answers in the same order."""
-        answers: list[Any] = [None] * len(messages)
-        waiting = list(enumerate(messages))[::-1]
-        busy: dict[Connection, int] = {}
-        try:
-            for _, line in self.members[: len(messages)]:
-                busy[line] = self._send(line, waiting)
-            while busy:
-                for line in wait(list(busy)):
-                    assert isinstance(line, Connection)
-                    answers[busy.pop(line)] = _answer(line)
-                    if waiting and not everyone:
-                        busy[line] = self._send(line, waiting)
-        except BaseException:
-            self.close()  # an interrupted crew has answers on the line that nobody waits for
-            raise
-        return answers
-
-    def _send(self, line: Connection, waiting: list[tuple[int, tuple]]) -> int:
-        at, message = waiting.pop()
-        line.send(message)
-        return at
-
-    def close(self) -> None:
-        for process, line in self.members:
-            line.close()
-            process.kill()
-            process.wait()
-        self.members = []
-
-
-def _hire() -> tuple[subprocess.Popen, Connection]:
-    ours, theirs = socket.socketpair()
-    path = os.pathsep.join(p for p in sys.path if p)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fednb.engines.worker", str(theirs.fileno())],
-        pass_fds=[theirs.fileno()],
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-        stdin=subprocess.DEVNULL,
-    )
-    theirs.close()
-    return process, Connection(ours.detach())
-
-
-def _answer(line: Connection) -> Any:
-    try:
-        how, what = line.recv()
-    except (EOFError, ConnectionResetError):
-        raise WorkerFailed("a worker process ended by itself; was it killed, or out of memory?") from None
-    if how == "failed":
-        raise WorkerFailed(f"a client's training failed in a worker process:\n{what}")
-    return what
-
 
 _crew: Crew | None = None
 
@@ -101,7 +26,7 @@ _crew: Crew | None = None
 def crew(workers: int) -> Crew:
     """The process's crew, started on first use and kept."""
     global _crew
-    if _crew is None or len(_crew.members) != workers:
+    if _crew is None or len(_crew.members) != workers or _crew.owner != os.getpid():
         dismiss()
         _crew = Crew(workers)
     return _crew
@@ -125,12 +50,12 @@ class Pool:
                  workers: int) -> None:  # fmt: skip
         self.problem = problem
         self.crew = crew(workers)
+        self.crew.losses = 0
         if self.crew.data is not data:  # not by name: another folder may hold another set of that name
             tensors = {name: getattr(data, name) for name in TENSORS}
             nothing = {name: torch.zeros(0) for name in tensors}
             frame = replace(data, **nothing, owner=None, owner_test=None)  # who holds what is in the parts
-            with shared(tensors) as (_, about):
-                self.crew.tell("data", data.name, frame, about)
+            self.crew.tell("data", data.name, frame, Shared(tensors))
             self.crew.data = data
         self.crew.tell("work_on", setting, seed, data.name, parts)
         self.rows: dict[str, Tensor] = {}
@@ -140,7 +65,8 @@ class Pool:
         """All clients of a round; returns the cohort and the count of numbers that each received."""
         self._fill(method, s, ids, rows)
         order = sorted(range(len(ids)), key=lambda c: -int(self.problem.steps[ids[c]]))
-        done = self.crew.deal([("train", method, s.t, c, ids[c], tuple(rows)) for c in order])
+        asked = [("train", method, s.t, c, ids[c], tuple(rows)) for c in order]
+        done = self.crew.deal(asked, again=lambda at: self._put(rows, order[at]))
         counted = torch.zeros(len(ids), 1, dtype=torch.int64)
         for c, (evaluations, _) in zip(order, done, strict=True):
             counted[c] = evaluations
@@ -164,10 +90,14 @@ class Pool:
         wanted = {**empty, "lr": empty["loss"], **rows}
         fits = self.rows.keys() == wanted.keys() and self.server.keys() == server.keys()
         if not fits or len(self.rows["w"]) < len(ids):
-            with shared(wanted) as (mine, about_rows), shared(server) as (ours, about_server):
-                self.crew.tell("arena", about_rows, about_server)
-            self.rows, self.server = mine, ours
+            self.rows, self.server = Shared(wanted), Shared(server)
+            self.crew.tell("arena", self.rows, self.server)
         for name, x in server.items():
             self.server[name].copy_(x)
+        for c in range(len(ids)):
+            self._put(rows, c)
+
+    def _put(self, rows: dict[str, Tensor], c: int) -> None:
+        """What client c of the cohort kept from earlier rounds; a worker that was killed may have written over it."""
         for name, x in rows.items():
-            self.rows[name][: len(ids)] = x
+            self.rows[name][c] = x[c]

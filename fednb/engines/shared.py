@@ -1,41 +1,93 @@
-"""Tensors that several processes see: files mapped into memory, unlinked once everyone has opened them."""
+"""Tensors that several processes see: in memory without a name, which is free again when the last of them has ended."""
 
 from __future__ import annotations
 
-import shutil
+import mmap
+import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle, send_handle
 
 import torch
 from torch import Tensor
 
-Description = dict[str, tuple[str, tuple[int, ...], torch.dtype]]  # name -> file, shape, dtype
+PAGE = 4096  # every tensor begins where a page does
 
 
-@contextmanager
-def shared(tensors: dict[str, Tensor]) -> Iterator[tuple[dict[str, Tensor], Description]]:
-    """Copies of tensors in shared memory, and how to open them elsewhere before the context ends."""
-    fast = Path("/dev/shm")
-    folder = Path(tempfile.mkdtemp(prefix="fednb-", dir=fast if fast.is_dir() else None))
-    try:
-        about = {name: (str(folder / str(i)), tuple(x.shape), x.dtype) for i, (name, x) in enumerate(tensors.items())}
-        views = opened(about)
+@dataclass(frozen=True)
+class Description:
+    """Where tensors lie in shared memory: name -> offset, shape, dtype; and the bytes of all."""
+
+    places: dict[str, tuple[int, tuple[int, ...], torch.dtype]]
+    size: int
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> Description:
+        places, size = {}, 0
         for name, x in tensors.items():
-            views[name].copy_(x)
-        yield views, about
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+            places[name] = (size, tuple(x.shape), x.dtype)
+            size += -(-x.numel() * x.element_size() // PAGE) * PAGE
+        return cls(places, size)
 
 
-def opened(about: Description) -> dict[str, Tensor]:
-    """The tensors of a description, mapped into this process."""
-    return {name: _mapped(*where) for name, where in about.items()}
+class Shared(dict[str, Tensor]):
+    """Copies of tensors in shared memory, by name. Whoever is sent this object's descriptor can map the same memory."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self.about = Description.of(tensors)
+        self.handle = nameless_file(self.about.size)
+        weakref.finalize(self, os.close, self.handle)
+        super().__init__(mapped(self.about, self.handle))
+        for name, x in tensors.items():
+            self[name].copy_(x)
+
+    __hash__ = object.__hash__  # a weak reference goes by the object, not by its contents
+    __eq__ = object.__eq__
 
 
-def _mapped(path: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    size = torch.Size(shape).numel()
-    if size == 0:
+def nameless_file(size: int) -> int:
+    """The descriptor of a file of `size` zeros that no folder has: in memory on Linux, else a temporary one."""
+    if hasattr(os, "memfd_create"):
+        handle = os.memfd_create("fednb")
+    else:
+        with tempfile.TemporaryFile() as file:
+            handle = os.dup(file.fileno())
+    os.ftruncate(handle, size)
+    return handle
+
+
+def mapped(about: Description, handle: int) -> dict[str, Tensor]:
+    """The tensors of a description, in the memory behind a descriptor."""
+    whole = mmap.mmap(handle, about.size) if about.size else b""
+    return {name: _view(whole, *place) for name, place in about.places.items()}
+
+
+def _view(whole: mmap.mmap | bytes, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    count = torch.Size(shape).numel()
+    if count == 0:
         return torch.zeros(shape, dtype=dtype)
-    return torch.from_file(path, shared=True, size=size, dtype=dtype).view(shape)
+    return torch.frombuffer(whole, dtype=dtype, count=count, offset=offset).view(shape)
+
+
+def send(line: Connection, message: tuple, pid: int) -> None:
+    """Send a message to process `pid`; of shared tensors it gets the description, and then the descriptor."""
+    line.send(tuple(x.about if isinstance(x, Shared) else x for x in message))
+    for x in message:
+        if isinstance(x, Shared):
+            send_handle(line, x.handle, pid)
+
+
+def receive(line: Connection) -> list:
+    """The next message, with shared tensors mapped into this process."""
+    return [_opened(line, x) if isinstance(x, Description) else x for x in line.recv()]
+
+
+def _opened(line: Connection, about: Description) -> dict[str, Tensor]:
+    handle = recv_handle(line)
+    try:
+        return mapped(about, handle)
+    finally:
+        os.close(handle)

@@ -1,12 +1,8 @@
-"""A worker process: holds a problem, trains one client at a time with one thread, ends when its parent does."""
+"""A worker process of the pool: holds a problem, trains one client at a time with one thread."""
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import threading
-import time
 import traceback
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -17,7 +13,7 @@ import torch
 from fednb.data.sources import Dataset
 from fednb.engines.loop import train_one
 from fednb.engines.problem import Problem, problem_of
-from fednb.engines.shared import Description, opened
+from fednb.engines.shared import receive
 from fednb.rounds import Method
 from fednb.setting import Setting
 
@@ -31,17 +27,17 @@ class Worker:
         self.rows: dict[str, torch.Tensor]
         self.server: dict[str, torch.Tensor]
 
-    def data(self, key: str, frame: Dataset, about: Description) -> None:
-        """Open a data set that the parent shares."""
-        self.sets = {key: replace(frame, **opened(about))}
+    def data(self, key: str, frame: Dataset, tensors: dict[str, torch.Tensor]) -> None:
+        """Hold a data set that the parent shares."""
+        self.sets = {key: replace(frame, **tensors)}
 
     def work_on(self, setting: Setting, seed: int, key: str, parts: list) -> None:
         """Build the problem of a run."""
         self.problem = problem_of(setting, seed, data=self.sets[key], parts=parts)
 
-    def arena(self, rows: Description, server: Description) -> None:
-        """Open the cohort's rows and the server's vectors."""
-        self.rows, self.server = opened(rows), opened(server)
+    def arena(self, rows: dict[str, torch.Tensor], server: dict[str, torch.Tensor]) -> None:
+        """Hold the cohort's rows and the server's vectors, which the parent shares."""
+        self.rows, self.server = rows, server
 
     def train(self, method: Method, t: int, slot: int, client: int, kept: tuple[str, ...]) -> tuple[int, int]:
         """Train one client in place; answers with its gradient evaluations and the numbers that it received."""
@@ -65,29 +61,23 @@ class Worker:
         return int(right), float(loss)
 
 
-def serve(line: Connection) -> None:
-    """Answer messages until the parent hangs up."""
-    worker = Worker()
+def serve(line: Connection, worker: object) -> None:
+    """Answer messages by the methods of an object until the parent hangs up."""
     while True:
         try:
-            what, *given = line.recv()
+            what, *given = receive(line)
         except (EOFError, ConnectionResetError):
             return
         try:
-            answer: tuple[str, Any] = ("done", getattr(worker, what)(*given))
-        except Exception:
-            answer = ("failed", traceback.format_exc())
-        line.send(answer)
-
-
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(1)
+            answer: tuple[Any, ...] = ("done", getattr(worker, what)(*given))
+        except Exception as error:
+            answer = ("failed", f"{type(error).__name__}: {error}", traceback.format_exc())
+        try:
+            line.send(answer)
+        except (BrokenPipeError, ConnectionResetError):
+            return
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     torch.set_num_threads(1)
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    serve(Connection(int(sys.argv[1])))
+    serve(Connection(int(sys.argv[1])), Worker())

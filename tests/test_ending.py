@@ -1,0 +1,89 @@
+"""How a command ends: signals save, errors of the machine are one line."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from fednb import cli
+from fednb.ending import Ended, exit_status, farewell, saving_signals
+from fednb.engines.crew import WorkerFailed
+
+
+def test_a_signal_is_an_interrupt_with_a_number():
+    with pytest.raises(KeyboardInterrupt) as caught, saving_signals():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert isinstance(caught.value, Ended) and exit_status(caught.value) == 143
+    assert farewell(caught.value) == "ended by SIGTERM; the same command goes on after the last finished round"
+    assert exit_status(KeyboardInterrupt()) == 130 and farewell(KeyboardInterrupt()).startswith("interrupted; ")
+
+
+def test_a_second_signal_waits_until_all_is_saved():
+    saved = []
+    with pytest.raises(Ended), saving_signals():
+        try:
+            os.kill(os.getpid(), signal.SIGHUP)
+        finally:
+            for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+                os.kill(os.getpid(), number)
+            saved.append("all")
+    assert saved == ["all"]
+
+
+def test_what_was_ignored_stays_ignored_and_handlers_come_back():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with saving_signals():
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_another_thread_leaves_signals_alone():
+    seen = []
+
+    def work():
+        with saving_signals():
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [signal.SIG_DFL]
+
+
+@pytest.mark.parametrize(
+    "error, says",
+    [
+        (OSError(28, "No space left on device", "/store/run.json"), "/store/run.json: No space left on device"),
+        (PermissionError(13, "Permission denied", "/store"), "/store: Permission denied"),
+        (OSError(5, "Input/output error"), "Input/output error"),
+        (MemoryError(), "not enough memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "not enough memory"),
+        (RecursionError("maximum recursion depth exceeded"), "nested too deeply"),
+        (WorkerFailed("worker process 7 was ended by SIGKILL"), "worker process 7 was ended"),
+    ],
+)
+def test_errors_of_the_machine_are_one_line(error, says, monkeypatch, capsys):
+    def fail(asked):
+        raise error
+
+    monkeypatch.setattr(cli, "do_ls", fail)
+    assert cli.main(["ls", "data"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"fednb: {says}") and said.count("\n") == 1
+    monkeypatch.setenv("FEDNB_DEBUG", "1")
+    with pytest.raises(type(error)):
+        cli.main(["ls", "data"])
+
+
+def test_errors_of_the_program_are_shown_whole(monkeypatch):
+    def fail(asked):
+        raise RuntimeError("a slip")
+
+    monkeypatch.setattr(cli, "do_ls", fail)
+    with pytest.raises(RuntimeError, match="a slip"):
+        cli.main(["ls", "data"])
