@@ -288,3 +288,10 @@ EVIDENCE: dict[str, Callable[..., Any]] = {
     "readouts": readouts.readouts,
     "sensitivity": sensitivity.of_layers,
 }
+
+
+def measurement(what: str) -> Callable[..., Any]:
+    """A measurement by its name."""
+    if what not in EVIDENCE:
+        raise UnknownEvidence(f"no evidence {what!r}; there is {', '.join(EVIDENCE)}")
+    return EVIDENCE[what]

@@ -7,9 +7,9 @@ import difflib
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -19,9 +19,14 @@ from typing import Any
 
 import torch
 
+from fednb import execution
+from fednb.engines import child
+from fednb.execution import EXECUTED
+from fednb.files import DamagedFile, atomically
+from fednb.grid import SCALES
 from fednb.paper import Paper, shelf
+from fednb.parameters import checked
 from fednb.report import page_folder
-from fednb.store import atomically
 from fednb.version import __version__, commit
 
 
@@ -29,8 +34,8 @@ class UnknownNotebook(ValueError):
     """A name that fits no notebook, or several."""
 
 
-class BadNotebookParameter(ValueError):
-    """A parameter that the notebook does not have."""
+class BadNotebook(ValueError):
+    """A notebook of the shelf that cannot be read."""
 
 
 class CellFailed(RuntimeError):
@@ -59,7 +64,14 @@ def path(name: str) -> Path:
 
 
 def cells(name: str) -> list[dict[str, Any]]:
-    return json.loads(path(name).read_text(encoding="utf-8"))["cells"]
+    """The cells of a notebook on the shelf."""
+    try:
+        book = json.loads(path(name).read_bytes())
+    except (ValueError, RecursionError):
+        raise BadNotebook(f"{path(name)}: is not JSON") from None
+    if not execution.is_notebook(book):
+        raise BadNotebook(f"{path(name)}: is not a notebook with cells")
+    return book["cells"]
 
 
 def title(name: str) -> str:
@@ -69,79 +81,89 @@ def title(name: str) -> str:
 
 def parameters(name: str) -> dict[str, Any]:
     """The names and defaults in the cell tagged `parameters`."""
-    (tagged,) = [c for c in cells(name) if "parameters" in c["metadata"].get("tags", [])]
+    tagged = [c for c in cells(name) if "parameters" in c["metadata"].get("tags", [])]
+    if len(tagged) != 1:
+        raise BadNotebook(f"{path(name)}: must have one cell that is tagged `parameters`, and has {len(tagged)}")
     out: dict[str, Any] = {}
-    for line in ast.parse("".join(tagged["source"])).body:
-        if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):
-            out[line.targets[0].id] = ast.literal_eval(line.value)
+    try:
+        for line in ast.parse("".join(tagged[0]["source"])).body:
+            if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):
+                out[line.targets[0].id] = ast.literal_eval(line.value)
+    except (ValueError, SyntaxError, RecursionError):
+        raise BadNotebook(f"{path(name)}: its parameters must be written as `name = number, text or list`") from None
     return out
 
 
 def execute(name: str, given: dict[str, Any]) -> Path:
-    """Run a notebook with papermill; returns the folder with the executed copy and what the notebook kept."""
-    folder = _fresh_folder(name, given)
+    """Run a notebook with papermill; returns the folder with the executed copy and what the notebook kept.
+
+    The page of an earlier execution stays until this one has succeeded.
+    """
+    given, scale = checked_parameters(name, given)
+    with execution.fresh_page(name, scale) as folder:
+        _execute_cells(name, given, folder, execution.failed_folder(name, scale))
+        _sign(folder / EXECUTED, name)
+    return page_folder(name, scale)
+
+
+def _execute_cells(name: str, given: dict[str, Any], folder: Path, failed: Path) -> None:
+    """Let papermill write the executed copy to a folder, cell by cell. failed: where it will lie after an error."""
     import papermill
     from papermill.exceptions import PapermillExecutionError
 
+    up_to_there = f"\nthe notebook up to there: {failed / EXECUTED}"
     try:
-        with _environment(FEDNB_PAGE=str(folder), **_terminal()):
+        with _environment(FEDNB_PAGE=str(folder), **_modules(), **_terminal()):
             papermill.execute_notebook(
                 path(name),
-                folder / "executed.ipynb",
+                folder / EXECUTED,
                 parameters=given,
                 kernel_name="python3",
-                extra_arguments=["--IPKernelApp.log_level=40"],
+                extra_arguments=["--IPKernelApp.log_level=40", "--IPKernelApp.ignore_cwd=True"],
             )
     except PapermillExecutionError as error:
-        raise CellFailed(
-            f"{name} stopped in cell {error.exec_count}: {error.ename}: {error.evalue}\n"
-            f"the notebook up to there: {folder / 'executed.ipynb'}"
-        ) from None
-    _sign(folder / "executed.ipynb", name)
-    return folder
+        said = f"{name} stopped in cell {error.exec_count}: {error.ename}: {error.evalue}"
+        raise CellFailed(said + up_to_there) from None
+    except RuntimeError as error:  # the kernel died
+        raise CellFailed(f"{name} stopped: {error}{up_to_there}") from None
 
 
 def execute_plainly(name: str, given: dict[str, Any]) -> Path:
     """Run a notebook's cells as one Python program, for a machine without Jupyter; returns the page's folder."""
-    folder = _fresh_folder(name, given)
+    given, scale = checked_parameters(name, given)
     known: dict[str, Any] = {}
     code = [c for c in cells(name) if c["cell_type"] == "code"]
-    with _environment(FEDNB_PAGE=str(folder), MPLBACKEND="agg"):
+    with execution.fresh_page(name, scale) as folder, _environment(FEDNB_PAGE=str(folder), MPLBACKEND="agg"):
         for count, cell in enumerate(code, 1):
             try:
                 exec(compile("".join(cell["source"]), f"{name}, cell {count}", "exec"), known)
             except Exception as error:
-                raise CellFailed(f"{name} stopped in cell {count}: {type(error).__name__}: {error}") from error
+                said = f"{name} stopped in cell {count}: {type(error).__name__}: {error}"
+                up_to_there = f"what it made up to there: {execution.failed_folder(name, scale)}"
+                raise CellFailed(f"{said}\n{up_to_there}") from error
             if "parameters" in cell["metadata"].get("tags", []):
                 known |= given
-    return folder
+    return page_folder(name, scale)
 
 
-def _fresh_folder(name: str, given: dict[str, Any]) -> Path:
-    """The folder of what a notebook shows at a scale, emptied; parameters that it does not have are refused before."""
+def checked_parameters(name: str, given: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Parameters that the notebook can take, and the scale that they ask for; BadNotebookParameter for others."""
     known = parameters(name)
-    for wrong in (p for p in given if p not in known):
-        raise BadNotebookParameter(f"{name} has no parameter {wrong!r}; it has: {', '.join(known)}")
-    folder = page_folder(name, given.get("scale", known.get("scale", "smoke")))
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in (*folder.glob("*.txt"), *folder.glob("*.csv"), *folder.glob("*.png"), *folder.glob("runs.json")):
-        old.unlink()
-    return folder
+    given = checked(name, known, given)
+    return given, given.get("scale", known.get("scale", SCALES[0]))
+
+
+def kept_folder(name: str, scale: str) -> Path:
+    """Where results of a paper's notebook are kept: papers/<id>/results."""
+    paper, _, rest = name.partition("/")
+    if not rest or not (shelf("papers") / paper).is_dir():
+        raise UnknownNotebook(f"{name} belongs to no paper; only a paper's notebook has results to keep")
+    return Paper(shelf("papers") / paper).kept_folder(name, scale)
 
 
 def keep_results(name: str, scale: str, folder: Path, command: str) -> Path:
     """Copy what a paper's notebook showed (tables, figures, its runs' provenance) to papers/<id>/results."""
-    paper, _, rest = name.partition("/")
-    if not rest or not (shelf("papers") / paper).is_dir():
-        raise UnknownNotebook(f"{name} belongs to no paper; only a paper's notebook has results to keep")
-    target = Paper(shelf("papers") / paper).kept_folder(name, scale)
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
-    (target / "command.txt").write_text(command + "\n")
-    for kind in ("*.csv", "*.png", "runs.json"):
-        for file in folder.glob(kind):
-            shutil.copy(file, target)
-    return target
+    return execution.keep(folder, kept_folder(name, scale), command)
 
 
 def _sign(executed: Path, name: str) -> None:
@@ -171,12 +193,13 @@ def _library() -> str:
 
 def is_current(name: str, scale: str) -> bool:
     """Whether the executed copy at a scale is what executing the notebook now, as it is, would give."""
-    executed = page_folder(name, scale) / "executed.ipynb"
-    if not executed.exists():
+    try:
+        about = execution.read_executed(name, scale)["metadata"]
+    except (FileNotFoundError, DamagedFile):
         return False
-    about = json.loads(executed.read_text(encoding="utf-8"))["metadata"]
     asked = about.get("papermill", {}).get("parameters")
-    return asked == {"scale": scale} and about.get("fednb", {}).get("made_from") == made_from(name)
+    as_it_is = asked == {"scale": scale} and about.get("fednb", {}).get("made_from") == made_from(name)
+    return as_it_is and not execution.page_problems(name, scale)
 
 
 def execute_all(which: list[str], scale: str, jobs: int = 1) -> Iterator[tuple[str, str]]:
@@ -184,7 +207,7 @@ def execute_all(which: list[str], scale: str, jobs: int = 1) -> Iterator[tuple[s
 
     One that fails does not stop the others. An interrupt ends those at work; their finished rounds are in the store.
     """
-    at_work: set[subprocess.Popen] = set()
+    at_work = AtWork()
     pool = ThreadPoolExecutor(jobs)
     try:
         waiting = {pool.submit(_execute_apart, name, scale, at_work): name for name in which}
@@ -192,25 +215,63 @@ def execute_all(which: list[str], scale: str, jobs: int = 1) -> Iterator[tuple[s
             yield waiting[future], future.result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        for process in list(at_work):
+        at_work.end()
+
+
+class AtWork:
+    """Processes that are at work, to be ended together; none is started afterwards."""
+
+    PATIENCE = 30.0  # seconds that a process has to save what it has, before it is killed
+
+    def __init__(self) -> None:
+        self.processes: set[subprocess.Popen] = set()
+        self.ending = False
+        self.lock = threading.Lock()
+
+    def run(self, command: list[str]) -> tuple[int, str]:
+        """Start a process and wait for it: its exit status and what it said on stderr."""
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        with self.lock:
+            if self.ending:
+                return 130, "interrupted"
+            process = subprocess.Popen(command, text=True, errors="replace", **quiet)  # type: ignore[call-overload]
+            self.processes.add(process)
+        with process:
+            said = process.communicate()[1]
+        with self.lock:
+            self.processes.discard(process)
+        return process.returncode, said
+
+    def end(self) -> None:
+        """End all that are at work, and wait for them."""
+        with self.lock:
+            self.ending, left = True, list(self.processes)
+        for process in left:
             process.terminate()
+        for process in left:
+            try:
+                process.wait(self.PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
-def _execute_apart(name: str, scale: str, at_work: set[subprocess.Popen]) -> str:
+def _execute_apart(name: str, scale: str, at_work: AtWork) -> str:
     """Execute one notebook in a process of its own; returns the last lines of what went wrong, if anything did."""
-    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    with subprocess.Popen(_command(name, scale), text=True, errors="replace", **quiet) as process:  # type: ignore[call-overload]
-        at_work.add(process)
-        said = process.communicate()[1]
-        at_work.discard(process)
-    if process.returncode == 0:
+    status, said = at_work.run(_command(name, scale))
+    if status == 0:
         return ""
     _, known, reason = said.rpartition("fednb: ")  # what stands before it is papermill's bar
-    return (reason if known else said[-2000:]).strip() or f"ended with exit status {process.returncode}"
+    return (reason if known else said[-2000:]).strip() or f"ended with exit status {status}"
 
 
 def _command(name: str, scale: str) -> list[str]:
-    return [sys.executable, "-m", "fednb", "notebook", name, "--scale", scale]
+    return child.python("-m", "fednb", "notebook", name, "--scale", scale)
+
+
+def _modules() -> dict[str, str]:
+    """Where the kernel looks for modules: not in the current folder, unless this process does."""
+    return {"PYTHONPATH": os.pathsep.join(child.folders()), "PYTHONSAFEPATH": "1"}
 
 
 def _terminal() -> dict[str, str]:

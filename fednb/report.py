@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import glob
+import itertools
 import json
 import os
-from collections.abc import Iterable
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
+from fednb import files
 from fednb.claims import Claim
-from fednb.evidence import EVIDENCE, UnknownEvidence
+from fednb.evidence import measurement
 from fednb.experiment import Run
-from fednb.grid import Grid, NeedsGpu, Results
+from fednb.files import Contents, DamagedFile
+from fednb.grid import SCALES, Grid, NeedsGpu, Results
+from fednb.locks import Held, lock
 from fednb.metrics.tidy import NOT_A_SETTING, gains
-from fednb.store import atomically, home
+from fednb.store import home
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +35,10 @@ class NotKept(RuntimeError):
     """A page asks for results that were not kept."""
 
 
+class BadPage(ValueError):
+    """A name or a scale that no page can have."""
+
+
 @dataclass(frozen=True)
 class Kept:
     """Results of an earlier execution, kept with the paper: tables and provenance, no runs."""
@@ -35,15 +47,20 @@ class Kept:
     grid: Grid
 
     @property
+    def listed(self) -> bool:
+        """Whether its files have digests, which are checked when they are read."""
+        return contents_of(self.folder).listed
+
+    @property
     def runs(self) -> Abouts:
-        return json.loads((self.folder / "runs.json").read_text())
+        return read_runs(self.folder / "runs.json")
 
     def table(self, file: str) -> pd.DataFrame:
-        import pandas as pd
-
-        if not (self.folder / file).exists():
-            raise NotKept(f"{file} was not kept in {self.folder.name}; run the notebook on a machine with a GPU")
-        return pd.read_csv(self.folder / file, index_col=0)
+        try:
+            return read_table(self.folder / file, index_col=0)
+        except FileNotFoundError:
+            said = f"{file} was not kept in {self.folder.name}; run the notebook on a machine with a GPU"
+            raise NotKept(said) from None
 
 
 @dataclass(frozen=True)
@@ -78,11 +95,13 @@ class Page:
         try:
             return grid.run(device=device)
         except NeedsGpu as error:
-            kept = self.kept_folder
+            kept = self.kept_folder and put_back(self.kept_folder)
             if kept is None or not (kept / "runs.json").exists():
                 raise
-            print(f"{error}\nShown instead: results/{kept.name}, {provenance(Kept(kept, grid))}")
-            return Kept(kept, grid)
+            found = Kept(kept, grid)
+            unchecked = "" if found.listed else "; unchecked: it has no list of its files"
+            print(f"{error}\nShown instead: results/{kept.name}, {provenance(found)}{unchecked}")
+            return found
 
     def measure(self, what: str, results: Results | Kept | str, **how: Any) -> pd.DataFrame:
         """A tidy table from the runs (see `fednb.evidence`), kept as CSV; or the one that was kept.
@@ -90,39 +109,80 @@ class Page:
         results: what `page.run` gave, or the name of a section that needs no runs. how: options that paper.toml does
         not give.
         """
-        if what not in EVIDENCE:
-            raise UnknownEvidence(f"no evidence {what!r}; there is {', '.join(EVIDENCE)}")
+        measured = measurement(what)
         grid = results if isinstance(results, str) else results.grid.name.split()[-1]
         file = f"{grid}_{what}"
         if isinstance(results, Kept):
             table = results.table(f"{file}.csv")
         else:
             how = self.evidence.get(grid, {}).get(what, {}) | how
-            table = EVIDENCE[what](self.scale if isinstance(results, str) else results, **how).assign(grid=grid)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        atomically(self.folder / f"{file}.csv", table.to_csv())
-        self._note(() if isinstance(results, str) else results)
+            table = measured(self.scale if isinstance(results, str) else results, **how).assign(grid=grid)
+        with self._changing() as written:
+            written.put(f"{file}.csv", table.to_csv())
+            written.note(() if isinstance(results, str) else results)
         return table
 
     def keep(self, name: str, thing: Any, shown: Results | Kept | Iterable[Run] = ()) -> Any:
         """Save a figure (PNG, with a caption that names notebook, scale and runs) or a table (CSV); give it back."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._note(shown)
-        if hasattr(thing, "savefig"):
-            said = f"notebooks/{self.notebook}.ipynb, scale {self.scale}. {provenance(shown)}"
-            thing.supxlabel(fill(said, int(20 * thing.get_figwidth())), fontsize=6, color="0.35", x=0.01, ha="left")
-            thing.savefig(self.folder / f"{name}.png", dpi=150)
-        else:
-            atomically(self.folder / f"{name}.csv", thing.to_csv())
-            atomically(self.folder / f"{name}.txt", as_text(thing))
+        with self._changing() as written:
+            written.note(shown)
+            if hasattr(thing, "savefig"):
+                said = f"notebooks/{self.notebook}.ipynb, scale {self.scale}. {provenance(shown)}"
+                thing.supxlabel(fill(said, int(20 * thing.get_figwidth())), fontsize=6, color="0.35", x=0.01, ha="left")
+                written.draw(f"{name}.png", thing)
+            else:
+                written.put(f"{name}.csv", thing.to_csv())
+                written.put(f"{name}.txt", as_text(thing))
         return thing
 
-    def _note(self, shown: Results | Kept | Iterable[Run]) -> None:
+    @contextmanager
+    def _changing(self) -> Iterator[Writing]:
+        """The folder, to write to. Nobody else does so meanwhile; one that was given belongs to this page alone."""
+        given = bool(os.environ.get("FEDNB_PAGE"))
+        folder = files.new_folder(self.folder)
+        with nullcontext() if given else page_lock(folder):
+            files.sweep(folder)
+            yield Writing(folder, contents_of(folder))
+
+
+@dataclass
+class Writing:
+    """A page's folder while it is written to.
+
+    A file leaves the list before it changes and comes back when it is whole: a kill in between leaves a file without a
+    digest, not one that seems damaged.
+    """
+
+    folder: Path
+    contents: Contents
+
+    def put(self, name: str, data: str | bytes) -> None:
+        """Write a file and list it."""
+        with self._replacing(name):
+            files.atomically(self.folder / name, data)
+
+    def draw(self, name: str, figure: Any) -> None:
+        """Save a figure as PNG and list it."""
+        with self._replacing(name), files.replacing(self.folder / name) as fresh:
+            figure.savefig(fresh, dpi=150, format="png")
+
+    def note(self, shown: Results | Kept | Iterable[Run]) -> None:
         """Write down which runs the page shows: runs.json, by key, with setting, seed, device and versions."""
         if seen := abouts(shown):
             path = self.folder / "runs.json"
-            before = json.loads(path.read_text()) if path.exists() else {}
-            atomically(path, json.dumps(before | seen, indent=1, ensure_ascii=False) + "\n")
+            before = read_runs(path) if path.exists() else {}
+            self.put("runs.json", json.dumps(before | seen, indent=1, ensure_ascii=False) + "\n")
+
+    @contextmanager
+    def _replacing(self, name: str) -> Iterator[None]:
+        path = self.folder / name
+        if self.contents.files.pop(name, None):
+            self.contents.save()
+        elif path.exists():  # not by fednb, as far as its list tells
+            copy_aside(path)
+        yield
+        self.contents.add(name)
+        self.contents.save()
 
 
 def abouts(shown: Results | Kept | Iterable[Run]) -> Abouts:
@@ -192,6 +252,100 @@ def as_text(table: pd.DataFrame) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
+PART = re.compile(r"[\w-][\w. -]*")  # of a page's name: it leads neither up nor elsewhere
+
+
 def page_folder(notebook: str, scale: str) -> Path:
     """Where what a notebook shows is kept."""
+    if scale not in SCALES:
+        raise BadPage(f"no scale {scale!r}; the scales are {', '.join(SCALES)}")
+    if not isinstance(notebook, str) or not all(PART.fullmatch(part) for part in notebook.split("/")):
+        raise BadPage(f"no notebook can be called {notebook!r}; a name is such as fedfft/01_fig1")
     return home() / "notebooks" / notebook / scale
+
+
+def page_lock(folder: Path) -> AbstractContextManager[Held]:
+    """Held while files of a page or of kept results change, or while new ones take their place.
+
+    Its file lies beside a page, and in the store for any other folder.
+    """
+    path = folder.with_name(f".{folder.name}.lock")
+    if not folder.is_relative_to(home()):
+        path = home() / "locks" / f"{folder.name}-{files.digest(os.fsencode(folder.absolute()))[:16]}.lock"
+    return lock(path, f"{folder} is being written by another process; waiting for it")
+
+
+def put_back(folder: Path) -> Path:
+    """A page or kept results, put back where a kill left them without their name; where the disk can be written to."""
+    if not folder.exists() and any(folder.parent.glob(f".{glob.escape(folder.name)}.*.old")):
+        with suppress(OSError, RuntimeError), page_lock(folder):
+            files.restore(folder)
+    return folder
+
+
+def read_table(path: Path, **how: Any) -> pd.DataFrame:
+    """A CSV file of a page or of kept results, checked."""
+    import pandas as pd
+
+    check(path)
+    try:
+        return pd.read_csv(path, **how)
+    except ValueError:
+        raise DamagedFile(path, f"is not a table; {remedy(path.parent)}") from None
+
+
+def read_runs(path: Path) -> Abouts:
+    """A runs.json of a page or of kept results, checked."""
+    check(path)
+    try:
+        runs = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        raise DamagedFile(path, f"is not JSON; {remedy(path.parent)}") from None
+    if not isinstance(runs, dict) or not all(isinstance(about, dict) for about in runs.values()):
+        raise DamagedFile(path, f"is not an object of runs by key; {remedy(path.parent)}")
+    return runs
+
+
+def check(path: Path) -> None:
+    """Raise DamagedFile where a file of a page or of kept results is not what was written; an older one passes."""
+    contents = contents_of(path.parent)
+    try:
+        contents.check_file(path.name)
+    except DamagedFile as error:
+        raise DamagedFile(error.path, f"{error.what}; {remedy(path.parent)}") from None
+
+
+def contents_of(folder: Path) -> Contents:
+    """The list of a page or of kept results; a damaged one comes with what helps."""
+    try:
+        return Contents.of(folder)
+    except DamagedFile as error:
+        raise DamagedFile(error.path, f"{error.what}; {remedy(folder)}") from None
+
+
+def remedy(folder: Path) -> str:
+    """What makes a page, or kept results, again."""
+    told = folder / "command.txt"
+    if told.is_file():
+        command = told.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+    elif folder.is_relative_to(home() / "notebooks"):
+        command = f"fednb notebook {folder.parent.relative_to(home() / 'notebooks')} --scale {folder.name}"
+    else:
+        return "execute its notebook again"
+    return f"`{command}` makes it again"
+
+
+def copy_aside(path: Path) -> Path:
+    """Copy a file or folder, whose place something else will take, to set-aside/NAME-N of the store."""
+    place = files.new_folder(home() / "set-aside")
+    for n in itertools.count(1):
+        target = place / f"{'-'.join(path.parts[-3:])}-{n}"
+        with suppress(FileExistsError):
+            target.mkdir()
+            break
+    if path.is_dir():
+        shutil.copytree(path, target, symlinks=True, dirs_exist_ok=True)
+    else:
+        shutil.copyfile(path, target / path.name)
+    files.sync_below(target)
+    return target

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from textwrap import wrap
@@ -10,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from fednb.claims import Claim, verdict
 from fednb.data.dataset import DataNotFound
 from fednb.data.identity import OtherSamples
-from fednb.evidence import EVIDENCE
+from fednb.evidence import measurement
+from fednb.files import DamagedFile, new_folder
 from fednb.grid import SCALES, NeedsGpu
 from fednb.paper import Paper
 from fednb.progress import bar_of
-from fednb.report import page_folder
+from fednb.report import page_folder, put_back, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,8 +26,16 @@ SHOWN = {"paper_id": ("paper", 14), "claim": ("claim", 24), "paper": ("printed",
          "n": ("n", 2), "verdict": ("verdict", 13), "kept": ("best kept", 16)}  # fmt: skip  # heads and widths
 
 
+NOT_HERE = (NeedsGpu, DataNotFound, OtherSamples)  # why a section is not run on this machine
+FAILED = (DamagedFile, ValueError, KeyError, RuntimeError)  # why a section that was run has no verdict
+
+
 class NotThere(RuntimeError):
     """Tables that no notebook has measured yet, where nothing was to be run."""
+
+
+class CannotWrite(ValueError):
+    """A file that the table cannot be written to."""
 
 
 def verify(
@@ -34,7 +45,8 @@ def verify(
 
     Columns section and notebook say where it belongs. What was kept with the paper from the largest scale that decided
     something stands beside it: best_verdict, best_scale, best_n and best_ours. Sections whose data are not here, or
-    not those of their runs, or which need a GPU that is not here, are "not run", and the others go on.
+    not those of their runs, or which need a GPU that is not here, are "not run", and the others go on. So they do after
+    a section that failed or whose files are damaged; column `failed` says why.
     """
     import pandas as pd
 
@@ -63,9 +75,14 @@ def _judged(paper: Paper, name: str, scale: str, measured: Callable[[], list[pd.
     claims, notebook = paper.claims(name), paper.about["sections"][name]["notebook"]
     try:
         found = verdict(measured(), claims, scale)
-    except (NeedsGpu, DataNotFound, OtherSamples, NotThere) as error:
-        found = _kept(paper, name, scale, claims, str(error))
-    return found.assign(section=name, notebook=notebook, paper_id=paper.id, scale=scale).join(best(paper, name))
+        failed = ""
+    except (*NOT_HERE, NotThere) as error:
+        found, failed = _kept(paper, name, scale, claims, str(error))
+    except FAILED as error:
+        failed = " ".join(f"{error}".split()) or type(error).__name__
+        found = _not_run(claims, failed)
+    told = {"section": name, "notebook": notebook, "paper_id": paper.id, "scale": scale, "failed": failed}
+    return found.assign(**told).join(best(paper, name))
 
 
 def _measured(paper: Paper, name: str, scale: str, seeds: list[int] | None, device: str) -> list[pd.DataFrame]:
@@ -73,30 +90,37 @@ def _measured(paper: Paper, name: str, scale: str, seeds: list[int] | None, devi
     evidence = paper.evidence(name)
     page = paper.page(name, scale=scale, seeds=seeds)
     if not page.grids:
-        return [EVIDENCE[what](scale, **how).assign(grid=name) for what, how in evidence.items()]
+        return [measurement(what)(scale, **how).assign(grid=name) for what, how in evidence.items()]
     results = page.grid.run(device=device)
-    return [EVIDENCE[what](results, **how).assign(grid=name) for what, how in evidence.items()]
+    return [measurement(what)(results, **how).assign(grid=name) for what, how in evidence.items()]
 
 
 def _remembered(paper: Paper, name: str, scale: str) -> list[pd.DataFrame]:
     """The same tables as `page.measure` left them."""
-    import pandas as pd
-
     notebook = paper.about["sections"][name]["notebook"]
-    files = [page_folder(notebook, scale) / f"{name}_{what}.csv" for what in paper.evidence(name)]
+    page = put_back(page_folder(notebook, scale))
+    files = [page / f"{name}_{what}.csv" for what in paper.evidence(name)]
     if not all(file.exists() for file in files):
         raise NotThere(f"not measured here yet: `fednb notebook {notebook} --scale {scale}`")
-    return [pd.read_csv(file, index_col=0, keep_default_na=False, na_values=[""]) for file in files]
+    return [read_table(file, index_col=0, keep_default_na=False, na_values=[""]) for file in files]
 
 
-def _kept(paper: Paper, name: str, scale: str, claims: list[Claim], reason: str) -> pd.DataFrame:
-    """The verdicts that were kept from a run elsewhere; or the reason why there are none."""
+def _kept(paper: Paper, name: str, scale: str, claims: list[Claim], reason: str) -> tuple[pd.DataFrame, str]:
+    """The verdicts that were kept from a run elsewhere, or the reason why there are none; and what is damaged."""
+    file = _kept_verdicts(paper, name, scale)
+    if not file.exists():
+        return _not_run(claims, reason), ""
+    try:
+        return read_table(file, index_col="claim").reindex([claim.id for claim in claims]), ""
+    except DamagedFile as error:
+        return _not_run(claims, str(error)), str(error)
+
+
+def _not_run(claims: list[Claim], reason: str) -> pd.DataFrame:
+    """Claims without numbers, and why there are none."""
     import pandas as pd
 
-    file = _kept_verdicts(paper, name, scale)
     ids = [claim.id for claim in claims]
-    if file.exists():
-        return pd.read_csv(file, index_col="claim").reindex(ids)
     empty: dict[str, Any] = {"says": [c.says for c in claims], "rule": [c.rule for c in claims], "paper": "",
                              "ours": reason, "n": 0, "verdict": "not run"}  # fmt: skip
     return pd.DataFrame(empty, index=pd.Index(ids, name="claim"))
@@ -104,7 +128,7 @@ def _kept(paper: Paper, name: str, scale: str, claims: list[Claim], reason: str)
 
 def _kept_verdicts(paper: Paper, name: str, scale: str) -> Path:
     """Where `--keep` puts the verdicts of a section's notebook."""
-    return paper.kept_folder(paper.about["sections"][name]["notebook"], scale) / "verdict.csv"
+    return put_back(paper.kept_folder(paper.about["sections"][name]["notebook"], scale)) / "verdict.csv"
 
 
 def best(paper: Paper, name: str) -> pd.DataFrame:
@@ -117,11 +141,27 @@ def best(paper: Paper, name: str) -> pd.DataFrame:
         file = _kept_verdicts(paper, name, scale)
         if not file.exists():
             continue
-        kept = pd.read_csv(file, index_col="claim")
+        try:
+            kept = read_table(file, index_col="claim")
+        except DamagedFile as error:
+            print(f"fednb: {error}", file=sys.stderr)
+            continue
         ran = kept[~kept["verdict"].str.startswith("not run") & kept.index.isin(ids)]
         row = ran[["verdict", "n", "ours"]].astype(str).add_prefix("best_").assign(best_scale=scale)
         found.loc[row.index, row.columns] = row
     return found
+
+
+def check_writable(option: str, file: Path) -> None:
+    """Refuse a file that cannot be written to, before anything is run for it; its folder is made."""
+    try:
+        new_folder(file.absolute().parent)
+    except OSError as error:
+        raise CannotWrite(f"{option} {file}: its folder cannot be made ({error.strerror})") from None
+    if file.is_dir():
+        raise CannotWrite(f"{option} {file}: is a folder; name a file in it")
+    if not os.access(file.absolute().parent, os.W_OK | os.X_OK):
+        raise CannotWrite(f"{option} {file}: its folder cannot be written to")
 
 
 def in_columns(table: pd.DataFrame) -> str:

@@ -2,11 +2,17 @@
 
 import ast
 import json
+import subprocess
+import sys
 
 import pytest
 
-from fednb import notebooks
+from fednb import execution, notebooks
+from fednb.cli import main
+from fednb.files import Contents, DamagedFile
 from fednb.grid import SCALES
+from fednb.parameters import BadNotebookParameter
+from fednb.report import BadPage, page_folder
 
 NAMES = notebooks.names()
 
@@ -85,7 +91,7 @@ def test_names_are_found_by_their_beginning():
 
 def test_unknown_parameters_are_refused_before_anything_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDNB_STORE", str(tmp_path))
-    with pytest.raises(notebooks.BadNotebookParameter, match="no parameter 'scal'; it has: scale, seed"):
+    with pytest.raises(BadNotebookParameter, match="no parameter 'scal'; it has: scale, seed"):
         notebooks.execute("00_start_here", {"scal": "smoke"})
     assert list(tmp_path.iterdir()) == []
 
@@ -114,6 +120,7 @@ def test_a_notebook_runs_as_a_plain_program(tmp_path, monkeypatch):
 
 def test_results_are_kept_with_their_command(tmp_path, monkeypatch):
     """Tables, figures and provenance, and what to type for them; an older copy is replaced as a whole."""
+    monkeypatch.setenv("FEDNB_STORE", str(tmp_path / "store"))
     monkeypatch.setattr(notebooks, "shelf", lambda name: tmp_path / name)
     page = tmp_path / "page"
     for folder in (page, tmp_path / "papers" / "made"):
@@ -124,7 +131,243 @@ def test_results_are_kept_with_their_command(tmp_path, monkeypatch):
     old.parent.mkdir(parents=True)
     old.write_text("")
     kept = notebooks.keep_results("made/01_x", "laptop", page, "fednb notebook made/01_x --scale laptop --keep")
-    assert sorted(p.name for p in kept.iterdir()) == ["command.txt", "fig.png", "runs.json", "tab.csv"]
+    assert sorted(p.name for p in kept.iterdir()) == ["command.txt", "contents.json", "fig.png", "runs.json", "tab.csv"]
+    assert len(list((tmp_path / "store" / "set-aside").rglob("old.csv"))) == 1  # it had no list: nothing is lost
     assert (kept / "command.txt").read_text() == "fednb notebook made/01_x --scale laptop --keep\n"
     with pytest.raises(notebooks.UnknownNotebook, match="belongs to no paper"):
         notebooks.keep_results("00_start_here", "laptop", page, "")
+
+
+# Parameters are checked before anything is touched
+
+
+@pytest.mark.parametrize("scale", ["{folder}", "../../folder", "smoke/../folder"])
+def test_a_scale_that_is_a_folder_is_left_alone(tmp_path, monkeypatch, capsys, scale):
+    """Nothing in it is touched, nothing is made in the store."""
+    monkeypatch.setenv("FEDNB_STORE", str(tmp_path / "store"))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in ("a.csv", "b.png", "c.txt", "runs.json"):
+        (folder / name).write_text("mine")
+    asked = ["notebook", "fedfft/01", "-p", "scale", scale.format(folder=folder), "--plain"]
+    assert main(asked) == 2
+    assert "must be one of smoke, laptop, paper" in capsys.readouterr().err
+    assert sorted(p.name for p in folder.iterdir()) == ["a.csv", "b.png", "c.txt", "runs.json"]
+    assert {p.read_text() for p in folder.iterdir()} == {"mine"} and not (tmp_path / "store").exists()
+
+
+# The last good page stays until the next one is whole
+
+
+@pytest.fixture
+def made_page(tmp_path, monkeypatch):
+    """A page made with x = 5, words of the reader's own beside its files."""
+    monkeypatch.setenv("FEDNB_STORE", str(tmp_path))
+    monkeypatch.setattr(notebooks, "cells", lambda name: CELLS)
+    folder = notebooks.execute_plainly("made/01_x", {"x": 5})
+    (folder / "remarks.txt").write_text("mine")
+    return folder
+
+
+def test_a_failing_notebook_leaves_the_last_good_page(made_page, monkeypatch):
+    """What it made lies beside it; the next good one takes the page's place, and carries what is not fednb's."""
+    before = {p.name: p.read_bytes() for p in made_page.iterdir()}
+    monkeypatch.setattr(notebooks, "cells", lambda name: [*CELLS, *made("1 / 0")])
+    with pytest.raises(notebooks.CellFailed, match="smoke-failed"):
+        notebooks.execute_plainly("made/01_x", {"x": 6})
+    assert {p.name: p.read_bytes() for p in made_page.iterdir()} == before
+    failed = made_page.with_name("smoke-failed")
+    assert failed == execution.failed_folder("made/01_x", "smoke") and "0,6" in (failed / "tab.csv").read_text()
+    monkeypatch.setattr(notebooks, "cells", lambda name: CELLS)
+    notebooks.execute_plainly("made/01_x", {"x": 7})
+    assert "0,7" in (made_page / "tab.csv").read_text() and (made_page / "remarks.txt").read_text() == "mine"
+    assert not [p for p in made_page.parent.iterdir() if p.suffix in (".new", ".old")]
+
+
+def test_what_a_page_no_longer_shows_goes_and_only_that(made_page, monkeypatch):
+    other = made('fn.page("made/01_x", scale).keep("other", pd.DataFrame({"x": [x]}))')
+    monkeypatch.setattr(notebooks, "cells", lambda name: [*CELLS[:2], *other])
+    notebooks.execute_plainly("made/01_x", {})
+    assert sorted(p.name for p in made_page.iterdir()) == ["contents.json", "other.csv", "other.txt", "remarks.txt"]
+
+
+def test_a_damaged_page_is_set_aside_when_the_new_one_is_there(made_page, capsys):
+    (made_page / "tab.csv").write_text("changed by hand")
+    (problem,) = execution.page_problems("made/01_x", "smoke")
+    assert str(made_page / "tab.csv") in problem
+    assert "`fednb notebook made/01_x --scale smoke` makes it again" in problem
+    assert problem in execution.check_pages()
+    notebooks.execute_plainly("made/01_x", {})
+    aside = made_page.parents[3] / "set-aside" / "made-01_x-smoke-1"
+    assert (aside / "tab.csv").read_text() == "changed by hand" and str(aside) in capsys.readouterr().err
+    assert execution.page_problems("made/01_x", "smoke") == []
+
+
+def test_a_file_that_is_in_the_way_is_set_aside(made_page, monkeypatch):
+    """A table of the same name that fednb did not write."""
+    (made_page / "new.csv").write_text("mine")
+    monkeypatch.setattr(notebooks, "cells", lambda name: [*CELLS, *made(CELLS[2]["source"][0].replace("tab", "new"))])
+    notebooks.execute_plainly("made/01_x", {})
+    assert "0,1" in (made_page / "new.csv").read_text()
+    (aside,) = (made_page.parents[3] / "set-aside").rglob("new.csv")
+    assert aside.read_text() == "mine"
+
+
+GOOD = {"cells": [{"cell_type": "code", "source": "", "metadata": {}}], "metadata": {}}
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        (json.dumps(GOOD)[:-9], "is not JSON"), ("", "is not JSON"), ("\0" * 9, "is not JSON"),
+        ("[" * 100_000, "is not JSON"), ("[]", "is not a notebook"), ("{}", "is not a notebook"),
+        ('{"cells": [1], "metadata": {}}', "is not a notebook"),
+        ('{"cells": [], "metadata": {"papermill": 3}}', "is not a notebook"),
+    ],
+    ids=range(8),
+)  # fmt: skip
+def test_a_torn_copy_is_named(tmp_path, monkeypatch, text, said):
+    """An older one, without a digest; `is_current` says no and does not stop."""
+    monkeypatch.setenv("FEDNB_STORE", str(tmp_path))
+    path = page_folder("made/01_x", "smoke") / "executed.ipynb"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(GOOD))
+    assert execution.read_executed("made/01_x", "smoke") == GOOD
+    path.write_text(text)
+    with pytest.raises(
+        DamagedFile, match=f"{said}.*; `fednb notebook made/01_x --scale smoke` makes it again"
+    ) as found:
+        execution.read_executed("made/01_x", "smoke")
+    assert found.value.path == path and not notebooks.is_current("made/01_x", "smoke")
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        execution.read_executed("made/01_x", "smoke")
+
+
+@pytest.mark.parametrize("name", ["..", "../x", "/x", "x/../y", "", "x//y", ".x", "x/", "a\0b", "a\nb", None, 3])
+def test_no_page_lies_elsewhere(name):
+    with pytest.raises(BadPage, match="no notebook can be called"):
+        page_folder(name, "smoke")
+
+
+@pytest.mark.parametrize("scale", ["", ".", "..", "Smoke", "smoke/..", None, "smoke-failed"])
+def test_no_page_has_another_scale(scale):
+    with pytest.raises(BadPage, match="no scale"):
+        page_folder("made/01_x", scale)
+
+
+# What was kept stays until the new copy is whole
+
+
+@pytest.fixture
+def paper(made_page, tmp_path, monkeypatch):
+    """Where results of the made page are kept: once, with words of the reader's own beside them."""
+    monkeypatch.setattr(notebooks, "shelf", lambda name: tmp_path / name)
+    (tmp_path / "papers" / "made").mkdir(parents=True)
+    kept = notebooks.keep_results("made/01_x", "smoke", made_page, "fednb notebook made/01_x")
+    (kept / "remarks.txt").write_text("mine")
+    return kept
+
+
+def test_hand_written_files_stay_with_kept_results(paper, made_page):
+    (paper / "notes").mkdir()
+    (paper / "notes" / "a.csv").write_text("mine")
+    notebooks.execute_plainly("made/01_x", {"x": 8})
+    notebooks.keep_results("made/01_x", "smoke", made_page, "")
+    assert (paper / "remarks.txt").read_text() == (paper / "notes" / "a.csv").read_text() == "mine"
+    assert "0,8" in (paper / "tab.csv").read_text() and set(Contents.of(paper).files) == {"command.txt", "tab.csv"}
+
+
+@pytest.mark.parametrize("damage", [lambda p: p.unlink(), lambda p: p.write_text("x,y")], ids=["missing", "changed"])
+def test_nothing_is_kept_from_a_damaged_page(paper, made_page, damage):
+    before = {p.name: p.read_bytes() for p in paper.iterdir()}
+    damage(made_page / "tab.csv")
+    with pytest.raises(DamagedFile, match=r"tab\.csv.*makes it again"):
+        notebooks.keep_results("made/01_x", "smoke", made_page, "")
+    assert {p.name: p.read_bytes() for p in paper.iterdir()} == before
+
+
+def test_an_empty_page_replaces_nothing(paper, made_page, monkeypatch):
+    monkeypatch.setattr(notebooks, "cells", lambda name: CELLS[:2])
+    notebooks.execute_plainly("made/01_x", {})
+    with pytest.raises(execution.NothingToKeep, match="no table, figure or runs"):
+        notebooks.keep_results("made/01_x", "smoke", made_page, "")
+    assert (paper / "tab.csv").exists()
+
+
+def test_who_belongs_to_no_paper_is_told_before_the_work(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("FEDNB_STORE", str(tmp_path))
+    monkeypatch.setattr(notebooks, "execute", lambda *a: pytest.fail("was executed"))
+    assert main(["notebook", "00_start_here", "--keep"]) == 2
+    assert "belongs to no paper" in capsys.readouterr().err and list(tmp_path.iterdir()) == []
+
+
+def test_all_names_a_damaged_page_and_goes_on(tmp_path, monkeypatch, capsys):
+    """It counts as not executed; the others are looked at too."""
+    monkeypatch.setenv("FEDNB_STORE", str(tmp_path))
+    path = page_folder("00_start_here", "smoke") / "executed.ipynb"
+    path.parent.mkdir(parents=True)
+    path.write_text('{"cells": [')
+    asked = []
+    monkeypatch.setattr(notebooks, "execute_all", lambda todo, *a: [(name, asked.append(name) or "") for name in todo])
+    assert main(["notebook", "--all"]) == 0
+    assert asked == NAMES and f"fednb: {path}: is not JSON; " in capsys.readouterr().err
+
+
+def test_notebooks_are_executed_without_the_current_folder():
+    """On the path of the process, and of the kernel."""
+    assert "-P" in notebooks._command("made/01_x", "smoke")
+    assert notebooks._modules()["PYTHONSAFEPATH"] == "1" and "" not in notebooks._modules()["PYTHONPATH"].split(":")
+
+
+def test_who_does_not_hear_the_end_is_killed(tmp_path, monkeypatch):
+    """A process that ignores SIGTERM is waited for only so long; none is left and none is started afterwards."""
+    there = tmp_path / "there"
+    deaf = f"import signal, time; signal.signal(15, signal.SIG_IGN); open({str(there)!r}, 'w'); time.sleep(60)"
+    quick = f"import os, time\nwhile not os.path.exists({str(there)!r}): time.sleep(0.05)"
+    programs = {"deaf": deaf, "quick": quick, "later": "pass"}
+    monkeypatch.setattr(notebooks, "_command", lambda name, scale: [sys.executable, "-c", programs[name]])
+    monkeypatch.setattr(notebooks.AtWork, "PATIENCE", 0.2)
+    started, popen = [], subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda *a, **k: started.append(popen(*a, **k)) or started[-1])
+    running = notebooks.execute_all(["deaf", "quick"], "smoke", 2)
+    assert next(running) == ("quick", "")
+    running.close()
+    assert sorted(p.returncode for p in started) == [-9, 0]
+    at_work = notebooks.AtWork()
+    at_work.end()
+    assert at_work.run(programs["later"]) == (130, "interrupted") and len(started) == 2
+
+
+@pytest.mark.parametrize("error", [RuntimeError("Kernel died"), OSError(28, "No space left on device")], ids=str)
+def test_a_kernel_that_dies_leaves_the_page(made_page, monkeypatch, error):
+    """Or a full disk in the middle of the executed copy; the next execution works."""
+
+    def torn(source, target, **how):
+        target.write_text('{"cells": [')
+        raise error
+
+    before = {p.name: p.read_bytes() for p in made_page.iterdir()}
+    monkeypatch.setattr("papermill.execute_notebook", torn)
+    monkeypatch.setattr(notebooks, "path", lambda name: made_page)
+    with pytest.raises((notebooks.CellFailed, OSError), match=str(error.args[-1])):
+        notebooks.execute("made/01_x", {})
+    assert {p.name: p.read_bytes() for p in made_page.iterdir()} == before
+    assert (made_page.with_name("smoke-failed") / "executed.ipynb").read_text() == '{"cells": ['
+    notebooks.execute_plainly("made/01_x", {"x": 9})
+    assert "0,9" in (made_page / "tab.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("{", "is not JSON"), ("[]", "is not a notebook with cells"), ('{"cells": [], "metadata": {}}', "and has 0"),
+        (json.dumps({"cells": [CELLS[0] | {"source": "x = y"}], "metadata": {}}), "must be written as"),
+    ],
+    ids=range(4),
+)  # fmt: skip
+def test_a_notebook_that_cannot_be_read_is_named(tmp_path, monkeypatch, text, said):
+    monkeypatch.setattr(notebooks, "path", lambda name: tmp_path / "made.ipynb")
+    (tmp_path / "made.ipynb").write_text(text)
+    with pytest.raises(notebooks.BadNotebook, match=f"made.ipynb: .*{said}"):
+        notebooks.parameters("made")

@@ -12,10 +12,12 @@ from fednb import filters, notebooks, parts
 from fednb.cli import plain
 from fednb.data import partition, sources
 from fednb.evidence import EVIDENCE
+from fednb.files import Contents
 from fednb.filters import Filter
 from fednb.grid import SCALES, Grid
 from fednb.models import names as models
 from fednb.paper import UnknownPaper, papers, shelf
+from fednb.report import Kept
 from fednb.rounds import Method, Part
 from fednb.setting import Setting
 
@@ -225,6 +227,19 @@ def test_what_is_not_there_is_refused_with_the_closest(ask, said):
     with pytest.raises(UnknownPaper, match=said) as refused:
         ask()
     assert not str(refused.value).startswith("'")
+
+
+KEPT = sorted(p for p in shelf("papers").glob("*/results/*") if p.is_dir())
+
+
+@pytest.mark.parametrize("folder", KEPT, ids=lambda folder: f"{folder.parts[-3]}/{folder.name}")
+def test_what_was_kept_is_listed_and_as_it_was(folder):
+    """Every file but those written by hand, which are texts other than the command; and each has its digest."""
+    contents = Contents.of(folder)
+    contents.check()
+    by_hand = {p.name for p in folder.iterdir() if p.suffix in (".md", ".txt")} - {"command.txt"}
+    assert set(contents.files) == {p.name for p in folder.iterdir()} - by_hand - {"contents.json"}
+    assert "runs.json" not in contents.files or Kept(folder, None).runs
 
 
 def test_papers_are_found_in_any_case():

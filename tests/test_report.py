@@ -1,6 +1,9 @@
 """The folder of a page, what it shows without a GPU, ours beside the paper's, and grids before anything is trained."""
 
 import json
+import os
+import subprocess
+import sys
 from math import isnan, nan
 from types import SimpleNamespace
 
@@ -10,9 +13,21 @@ import torch
 from matplotlib.figure import Figure
 
 from fednb.evidence import UnknownEvidence
+from fednb.files import Contents, DamagedFile
 from fednb.grid import BadGrid, Grid, NeedsGpu, Results
 from fednb.methods import UnknownMethod
-from fednb.report import Kept, NotKept, Page, as_text, compare, gains, page_folder, provenance
+from fednb.report import (
+    Kept,
+    NotKept,
+    Page,
+    as_text,
+    compare,
+    gains,
+    page_folder,
+    provenance,
+    read_runs,
+    read_table,
+)
 from fednb.setting import BadSetting
 
 
@@ -28,7 +43,7 @@ def test_a_page_keeps_figures_and_tables_in_its_folder(store):
     figure.subplots().plot([1, 2])
     assert page.keep("fig", figure) is figure and page.keep("tab", table) is table
     assert page.folder == store / "notebooks" / "made/01_x" / "smoke" == page_folder("made/01_x", "smoke")
-    assert sorted(p.name for p in page.folder.iterdir()) == ["fig.png", "tab.csv", "tab.txt"]
+    assert sorted(p.name for p in page.folder.iterdir()) == ["contents.json", "fig.png", "tab.csv", "tab.txt"]
     assert (page.folder / "fig.png").read_bytes().startswith(b"\x89PNG") and (page.folder / "fig.png").stat().st_size
     assert pd.read_csv(page.folder / "tab.csv", index_col=0).equals(table)
     assert (page.folder / "tab.txt").read_text().split() == ["a", "0", "1", "1", "2"]
@@ -183,6 +198,7 @@ def test_without_a_gpu_a_page_shows_what_was_kept(kept, capsys):
     results = kept.run()
     assert isinstance(results, Kept)
     assert "no GPU" in (said := capsys.readouterr().out) and "results/01_x_paper, n = 1 seed, made GPU" in said
+    assert "; unchecked: it has no list of its files" in said
     assert kept.measure("accuracy", results)["value"].tolist() == [50.0]
     assert provenance(results) == "n = 1 seed, made GPU, runs kkkkkkkk"
     assert json.loads((kept.folder / "runs.json").read_text()) == ABOUT
@@ -231,3 +247,87 @@ def test_gains_are_compared_seed_by_seed():
     table = compare(ours, printed, base="B")
     assert list(table.index) == [(0.1, "A")]
     assert table.iloc[0].tolist() == pytest.approx([5, 2, 2**0.5, 2, -3])
+
+
+# What a page writes is listed; what is damaged is not read
+
+
+def test_a_live_page_lists_what_it_writes(store):
+    """With digests that fit, also when it is written again; a file of somebody else's is set aside, not lost."""
+    page = Page("made/01_x", "smoke")
+    page.keep("tab", pd.DataFrame({"a": [1]}))
+    page.keep("tab", pd.DataFrame({"a": [2]}))
+    assert set(Contents.of(page.folder).files) == {"tab.csv", "tab.txt"}
+    Contents.of(page.folder).check()
+    (page.folder / "other.csv").write_text("mine")
+    page.keep("other", pd.DataFrame({"a": [3]}))
+    Contents.of(page.folder).check()
+    assert (store / "set-aside" / "01_x-smoke-other.csv-1" / "other.csv").read_text() == "mine"
+    assert read_table(page.folder / "other.csv", index_col=0)["a"].tolist() == [3]
+
+
+def test_leftovers_of_a_killed_page_are_swept(store):
+    page = Page("made/01_x", "smoke")
+    page.keep("tab", pd.DataFrame({"a": [1]}))
+    (page.folder / ".tab.csv.123-0123abcd.new").write_text("half")
+    page.keep("tab", pd.DataFrame({"a": [1]}))
+    assert not list(page.folder.glob(".*"))
+
+
+def test_a_file_that_was_being_replaced_at_a_kill_is_not_called_damaged(store, monkeypatch):
+    """It has left the list by then."""
+    page = Page("made/01_x", "smoke")
+    page.keep("tab", pd.DataFrame({"a": [1]}))
+    with monkeypatch.context() as killed:
+        killed.setattr(Contents, "add", lambda *a: pytest.fail("killed here"))
+        with pytest.raises(pytest.fail.Exception):
+            page.keep("tab", pd.DataFrame({"a": [2]}))
+    Contents.of(page.folder).check()
+    assert pd.read_csv(page.folder / "tab.csv")["a"].tolist() == [2]
+
+
+def test_runs_of_two_processes_are_all_noted(store):
+    """Both hold the page's lock when they add to runs.json."""
+    code = (
+        "import sys, pandas as pd, fednb as fn\nfrom types import SimpleNamespace\n"
+        "for i in range(5):\n"
+        "    about = {'seed': i, 'device_name': 'a CPU'}\n"
+        "    run = SimpleNamespace(key=f'{sys.argv[1]} {i}', about=about)\n"
+        "    fn.page('made/01_x', 'smoke').keep(sys.argv[1], pd.DataFrame({'a': [i]}), [run])\n"
+    )
+    environment = os.environ | {"FEDNB_STORE": str(store)}
+    started = [subprocess.Popen([sys.executable, "-c", code, name], env=environment) for name in "ab"]
+    assert [process.wait() for process in started] == [0, 0]
+    folder = page_folder("made/01_x", "smoke")
+    assert set(read_runs(folder / "runs.json")) == {f"{name} {i}" for name in "ab" for i in range(5)}
+    assert set(Contents.of(folder).files) == {"runs.json", "a.csv", "a.txt", "b.csv", "b.txt"}
+    Contents.of(folder).check()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"a": 1}', '{"a":', "\0\0"])
+def test_runs_that_cannot_be_read_are_named(kept, text):
+    """An older runs.json, without a digest."""
+    (kept.kept_folder / "runs.json").write_text(text)
+    with pytest.raises(DamagedFile, match=r"01_x_paper/runs\.json: is not .*; execute its notebook again"):
+        _ = Kept(kept.kept_folder, None).runs
+
+
+def test_a_kept_table_is_checked_when_it_is_read(kept):
+    contents = Contents(kept.kept_folder)
+    contents.add("table1_accuracy.csv")
+    contents.save()
+    (kept.kept_folder / "command.txt").write_text("fednb notebook made/01_x --keep\n\nOn a fast machine.\n")
+    path = kept.kept_folder / "table1_accuracy.csv"
+    assert len(Kept(kept.kept_folder, None).table(path.name)) == 1
+    path.write_text(path.read_text().replace("50.0", "90.0"))
+    with pytest.raises(DamagedFile, match=r"accuracy\.csv: .*; `fednb notebook made/01_x --keep` makes it again"):
+        kept.measure("accuracy", kept.run())
+    path.unlink()
+    with pytest.raises(DamagedFile, match=r"accuracy\.csv: is missing"):
+        kept.measure("accuracy", kept.run())
+
+
+def test_kept_results_are_put_back_after_a_kill(kept):
+    """It fell between taking the old folder away and putting the new one there."""
+    kept.kept_folder.rename(kept.kept_folder.with_name(".01_x_paper.99-0123abcd.old"))
+    assert isinstance(kept.run(), Kept) and kept.kept_folder.is_dir()

@@ -6,13 +6,15 @@ import pandas as pd
 import pytest
 import torch
 
-from fednb import verify as module
 from fednb.cli import main
 from fednb.data.dataset import DataNotFound
 from fednb.data.identity import OtherSamples
+from fednb.evidence import EVIDENCE
+from fednb.files import Contents, DamagedFile
 from fednb.grid import Grid
 from fednb.paper import Paper
-from fednb.verify import in_columns, verify
+from fednb.report import Page, page_folder
+from fednb.verify import in_columns, recalled, verify
 
 PAPER = """
 title = "Made"
@@ -71,7 +73,7 @@ def paper(tmp_path, monkeypatch):
     (folder / "claims.toml").write_text(CLAIMS)
     (folder / "grids" / "table1.toml").write_text(GRID)
     (folder / "tables" / "table1.csv").write_text(TABLE)
-    monkeypatch.setitem(module.EVIDENCE, "made", made)
+    monkeypatch.setitem(EVIDENCE, "made", made)
     return Paper(folder)
 
 
@@ -167,6 +169,63 @@ def test_the_command_writes_the_whole_table(paper, tmp_path, monkeypatch, capsys
     assert main(["verify", "made", "--seeds", "0", "--csv", str(tmp_path / "out.csv")]) == 0
     assert "one" in capsys.readouterr().out
     assert {"rule", "says", "notebook", "scale"} <= set(pd.read_csv(tmp_path / "out.csv").columns)
+
+
+def test_a_section_that_fails_is_named_and_the_others_go_on(paper, monkeypatch, capsys):
+    """Damaged files of its runs, a measurement that nobody knows: exit status 1, one line."""
+    damaged = DamagedFile(paper.folder / "state.safetensors", "is cut short")
+
+    def broken(self, **how):
+        raise damaged
+
+    monkeypatch.setattr("fednb.cli.papers", lambda id: paper)
+    monkeypatch.setattr(Grid, "run", broken)
+    found = verify(paper, "laptop")
+    assert found.loc["one", ["ours", "verdict", "failed"]].tolist() == [str(damaged), "not run", str(damaged)]
+    assert found.loc["two", ["verdict", "failed"]].tolist() == ["holds", ""]
+    assert main(["verify", "made"]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == f"fednb: made table1: {damaged}"
+    monkeypatch.delitem(EVIDENCE, "made")
+    assert "evidence 'made'" in verify(paper, "laptop").loc["two", "failed"]
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda data: b"", lambda data: bytes(len(data))])
+def test_damaged_verdicts_are_not_shown(paper, monkeypatch, capsys, damage):
+    """Kept at paper scale and changed since: named, and not used for the best either."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    kept = paper.folder / "results" / "01_table1_paper"
+    kept.mkdir(parents=True)
+    row = {"claim": "one", "says": "x", "rule": "r", "paper": "p", "ours": "o", "n": 3, "verdict": "holds"}
+    pd.DataFrame([row]).to_csv(kept / "verdict.csv", index=False)
+    contents = Contents(kept)
+    contents.add("verdict.csv")
+    contents.save()
+    assert verify(paper, "paper").loc["one", ["verdict", "best_verdict"]].tolist() == ["holds", "holds"]
+    (kept / "verdict.csv").write_bytes(damage((kept / "verdict.csv").read_bytes()))
+    found = verify(paper, "paper").loc["one"]
+    assert found[["verdict", "best_verdict"]].tolist() == ["not run", ""]
+    assert str(kept / "verdict.csv") in found["failed"] and str(kept / "verdict.csv") in capsys.readouterr().err
+
+
+def test_tables_that_a_notebook_measured_are_checked(paper):
+    Page("made/02_fig2", "smoke", evidence=paper.page("fig2").evidence).measure("made", "fig2")
+    assert recalled(paper, "fig2", "smoke").loc["two", "ours"] == "all A: 7"
+    (table,) = page_folder("made/02_fig2", "smoke").glob("*.csv")
+    table.write_text(table.read_text().replace("7.0", "6.0"))
+    found = recalled(paper, "fig2", "smoke").loc["two"]
+    assert found["verdict"] == "not run" and str(table) in found["failed"]
+    assert "`fednb notebook made/02_fig2 --scale smoke` makes it again" in found["failed"]
+
+
+@pytest.mark.parametrize("option", ["--csv", "--html"])
+def test_where_the_table_goes_is_looked_at_before_the_work(paper, tmp_path, monkeypatch, capsys, option):
+    monkeypatch.setattr("fednb.cli.papers", lambda id: paper)
+    monkeypatch.setattr("fednb.cli.verify", lambda *a: pytest.fail("was run"))
+    (tmp_path / "file").write_text("")
+    for place, said in (("", "is a folder"), ("file/x.csv", "cannot be made")):
+        assert main(["verify", "made", option, str(tmp_path / place)]) == 2
+        assert f"fednb: {option} {tmp_path / place}: " in (err := capsys.readouterr().err) and said in err
+    assert main(["verify", "made", "--csv", str(tmp_path / "x"), "--html", str(tmp_path / "x")]) == 2
 
 
 def test_unknown_scales_and_papers_are_refused(capsys):
