@@ -10,15 +10,19 @@ import shlex
 import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+from warnings import catch_warnings, simplefilter
 
-from fednb import notebooks
+from fednb import ending, execution, notebooks
 from fednb.bench.command import add_bench
 from fednb.data import sources
 from fednb.engines import ENGINES
 from fednb.experiment import run
+from fednb.files import DamagedFile, atomically
 from fednb.grid import SCALES, NeedsGpu
-from fednb.jobs import jobs_of, run_all
+from fednb.inputs import one_line, shown
+from fednb.jobs import JobsFailed, jobs_of, run_all
+from fednb.locks import NotAlone
 from fednb.methods import UnknownMethod, method, methods
 from fednb.models import names as model_names
 from fednb.paper import UnknownPaper, papers
@@ -26,31 +30,51 @@ from fednb.progress import bar_of
 from fednb.setting import Setting
 from fednb.site.claims import claims_page
 from fednb.site.command import add_publish
-from fednb.store import UnknownRun, atomically, find, home
-from fednb.verify import in_columns, verify
+from fednb.store import StoreError, UnknownRun, find, home
+from fednb.store_command import add_store
+from fednb.streams import whole_seeds
+from fednb.verify import check_writable, in_columns, verify
 
-MISUSE = (ValueError, UnknownMethod, UnknownPaper, UnknownRun, NeedsGpu, sources.DataNotFound)  # exit status 2
+MISUSE = (ValueError, UnknownMethod, UnknownPaper, UnknownRun, NeedsGpu, sources.DataNotFound, StoreError, DamagedFile,
+          NotAlone)  # exit status 2  # fmt: skip
+MOST_PROCESSES = 1024
+MOST_TYPED = 10_000  # letters of a value that may be Python's
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Parse, do, and turn errors that a user can mend into one line and exit status 2."""
+    """Parse, do, and turn errors that a user can mend into one line and exit status 2; FEDNB_DEBUG=1 shows them whole.
+
+    A signal ends it with 128 and the signal's number, after saving.
+    """
     asked = parser().parse_args(argv)
     try:
-        return asked.do(asked)
-    except MISUSE as error:
-        print(f"fednb: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("\nfednb: interrupted; the same command goes on after the last finished round", file=sys.stderr)
-        return 130
+        with ending.saving_signals():
+            return asked.do(asked)
+    except KeyboardInterrupt as error:
+        ending.say(f"\nfednb: {ending.farewell(error)}")
+        return ending.exit_status(error)
     except BrokenPipeError:  # whoever read it, such as `head`, has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it once more
         return 141
+    except Exception as error:
+        line = one_line(str(error)) if isinstance(error, MISUSE) else ending.machine_failed(error)
+        if line is None or os.environ.get("FEDNB_DEBUG") == "1":
+            raise
+        ending.say(f"fednb: {line}")
+        return 2
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """A parser whose complaints are one line: what is wrong, and which help to ask for."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"fednb: {one_line(message)}; see `{self.prog} --help`\n")
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="fednb", description=__doc__)
-    verbs = top.add_subparsers(required=True, metavar="ls | run | notebook | grid | verify | publish | show | bench")
+    top = OneLineParser(prog="fednb", description=__doc__)
+    names = "ls | run | notebook | grid | verify | publish | show | store | bench"
+    verbs = top.add_subparsers(required=True, metavar=names)
     ls = verbs.add_parser("ls", help="what there is")
     ls.add_argument("what", choices=sorted(LISTS))
     ls.set_defaults(do=do_ls)
@@ -58,7 +82,7 @@ def parser() -> argparse.ArgumentParser:
     book = verbs.add_parser("notebook", help="execute a notebook headless, or all of them")
     book.add_argument("name", nargs="?", help="such as fedfft/01; `fednb ls notebooks` lists all")
     book.add_argument("--all", action="store_true", help="all that were not executed as they are now")
-    book.add_argument("--jobs", type=int, default=1, help="with --all: notebooks at a time")
+    book.add_argument("--jobs", type=_processes, default=1, help="with --all: notebooks at a time")
     book.add_argument("--scale", default="smoke", help=" | ".join(SCALES))
     book.add_argument("-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
     book.add_argument("--plain", action="store_true", help="as one Python program, where there is no Jupyter")
@@ -71,7 +95,7 @@ def parser() -> argparse.ArgumentParser:
     grids.add_argument("paper", help="its id; `fednb ls papers` lists all")
     grids.add_argument("names", nargs="+", metavar="GRID", help="such as table3; a file of papers/<id>/grids")
     _add_scale(grids)
-    grids.add_argument("--jobs", type=int, default=1, help="runs at a time, each in a process of its own")
+    grids.add_argument("--jobs", type=_processes, default=1, help="runs at a time, each in a process of its own")
     grids.set_defaults(do=do_grid)
     claims = verbs.add_parser("verify", help="run a paper's grids, or those of all papers, and judge their claims")
     claims.add_argument("paper", nargs="?", help="its id; `fednb ls papers` lists all")
@@ -84,6 +108,7 @@ def parser() -> argparse.ArgumentParser:
     show = verbs.add_parser("show", help="a run from the store")
     show.add_argument("key", help="its key, or the beginning of it")
     show.set_defaults(do=do_show)
+    add_store(verbs.add_parser("store", help="look whether everything in the store is sound, or repair it"))
     add_bench(verbs.add_parser("bench", help="time engines, filters, peers; see how things scale"))
     return top
 
@@ -96,9 +121,10 @@ def _add_run(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--seed", type=int, default=0)
     verb.add_argument("--engine", default="auto", help=" | ".join(ENGINES))
     verb.add_argument("--device", default="auto", help="auto | cpu | cuda")
-    verb.add_argument("--workers", type=int, help="worker processes of the pool engine")
+    verb.add_argument("--workers", type=_processes, help="worker processes of the pool engine")
     verb.add_argument("--json", action="store_true", help="end with one line of JSON")
     verb.add_argument("--quiet", action="store_true", help="no progress bar")
+    verb.add_argument("--again", action="store_true", help="make the run anew; what the store has of it is set aside")
     defaults = Setting()
     for f in fields(Setting):
         allowed = f" ({f.metadata['allowed']})" if "allowed" in f.metadata else ""
@@ -115,7 +141,17 @@ def _add_scale(verb: argparse.ArgumentParser) -> None:
 
 
 def _seeds(text: str) -> list[int]:
-    return [int(seed) for seed in text.split(",")]
+    try:
+        return whole_seeds([int(seed) for seed in text.split(",")])
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{shown(text)}: must be whole numbers of at least 0, such as 0,1,2") from None
+
+
+def _processes(text: str) -> int:
+    """A number of processes; what is less than one is refused where it is used."""
+    if (number := int(text)) > MOST_PROCESSES:
+        raise argparse.ArgumentTypeError(f"{shown(number)}: must be at most {MOST_PROCESSES}")
+    return number
 
 
 def plain(text: str) -> Any:
@@ -123,10 +159,14 @@ def plain(text: str) -> Any:
     words = {"true": True, "false": False, "none": None}
     if text.lower() in words:
         return words[text.lower()]
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    if len(text) > MOST_TYPED:
         return text
+    with catch_warnings():
+        simplefilter("ignore")  # of the compiler, about texts that are none of Python's
+        try:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError, OverflowError):
+            return text
 
 
 def do_run(asked: argparse.Namespace) -> int:
@@ -134,7 +174,7 @@ def do_run(asked: argparse.Namespace) -> int:
     setting = Setting().but(**given)
     chosen = method(asked.name or asked.method, **{name: plain(value) for name, value in asked.parameters})
     done = run(setting, chosen, asked.seed, engine=asked.engine, device=asked.device, workers=asked.workers,
-               progress=not asked.quiet)  # fmt: skip
+               progress=not asked.quiet, again=asked.again)  # fmt: skip
     seen = done.summary()
     if asked.json:
         print(json.dumps(seen))
@@ -173,19 +213,23 @@ def do_notebook(asked: argparse.Namespace) -> int:
     if asked.all:
         return _do_all_notebooks(asked)
     name = notebooks.find(asked.name)
+    given, scale = notebooks.checked_parameters(name, {"scale": asked.scale, **given})
+    if asked.keep:
+        notebooks.kept_folder(name, scale)  # refused now, not after hours
     try:
         execute = notebooks.execute_plainly if asked.plain else notebooks.execute
-        folder = execute(name, {"scale": asked.scale, **given})
+        folder = execute(name, given)
     except notebooks.CellFailed as error:
         print(f"fednb: {error}", file=sys.stderr)
         return 1
-    for text in sorted(folder.glob("*.txt"), key=os.path.getmtime):
+    written = execution.written(folder)
+    for text in (path for path in written if path.suffix == ".txt"):
         print(f"\n{text.stem}\n{text.read_text()}", end="")
     print(f"\nnotebook  {folder if asked.plain else folder / 'executed.ipynb'}")
-    for picture in sorted(folder.glob("*.png"), key=os.path.getmtime):
+    for picture in (path for path in written if path.suffix == ".png"):
         print(f"figure    {picture}")
     if asked.keep:
-        print(f"kept in   {notebooks.keep_results(name, asked.scale, folder, _as_typed(asked, name))}")
+        print(f"kept in   {notebooks.keep_results(name, scale, folder, _as_typed(asked, name))}")
     return 0
 
 
@@ -195,6 +239,8 @@ def _do_all_notebooks(asked: argparse.Namespace) -> int:
         raise ValueError("notebook --all: each as it is; -p, --plain and --keep belong to one notebook")
     if asked.jobs < 1:
         raise ValueError(f"jobs = {asked.jobs}: must be at least 1")
+    for problem in (text for name in notebooks.names() for text in execution.page_problems(name, asked.scale)):
+        print(f"fednb: {problem}", file=sys.stderr)
     todo = [name for name in notebooks.names() if not notebooks.is_current(name, asked.scale)]
     print(f"{len(notebooks.names()) - len(todo)} notebooks are up to date, {len(todo)} to execute", flush=True)
     failed: list[str] = []
@@ -217,13 +263,19 @@ def _as_typed(asked: argparse.Namespace, name: str) -> str:
 def do_grid(asked: argparse.Namespace) -> int:
     if asked.jobs < 1:
         raise ValueError(f"jobs = {asked.jobs}: must be at least 1")
+    failed: list[str] = []
     if asked.what == "run":
         todo = [job for name in asked.names for job in jobs_of(asked.paper, name, asked.scale, asked.seeds)]
-        for job, status in run_all(todo, asked.jobs, asked.device):
-            print(f"{job.grid} {job.cell}: {status}", flush=True)
+        try:
+            for job, status in run_all(todo, asked.jobs, asked.device):
+                print(f"{job.grid} {job.cell}: {status}", flush=True)
+        except JobsFailed as error:
+            failed = [f"fednb: {line}" for line in str(error).splitlines()]
     for name in asked.names:
         print(papers(asked.paper).grid(name, asked.scale, asked.seeds).status().to_string())
-    return 0
+    for line in failed:
+        print(line, file=sys.stderr)
+    return 1 if failed else 0
 
 
 def do_verify(asked: argparse.Namespace) -> int:
@@ -237,8 +289,11 @@ def do_verify(asked: argparse.Namespace) -> int:
         "csv": asked.csv or (asked.all and f"{beside}.csv"),
         "html": asked.html or (asked.all and f"{beside}.html"),
     }
-    for file in filter(None, files.values()):
-        Path(file).parent.mkdir(parents=True, exist_ok=True)
+    wanted = {option: Path(file) for option, file in files.items() if file}
+    for option, file in wanted.items():
+        check_writable(f"--{option}", file)
+    if len({file.resolve() for file in wanted.values()}) < len(wanted):
+        raise ValueError(f"--csv and --html name the same file: {asked.csv}")
     found = verify(shown, asked.scale, asked.seeds, asked.device)
     print(in_columns(found))
     if files["csv"]:
@@ -246,13 +301,18 @@ def do_verify(asked: argparse.Namespace) -> int:
     if files["html"]:
         atomically(Path(files["html"]), claims_page(found, {paper.id: paper.about["title"] for paper in shown}))
     print("\n".join(f"written to {file}" for file in files.values() if file))
-    return 0
+    failed = found[found["failed"] != ""].drop_duplicates(["paper_id", "section"])
+    for section in failed.to_dict("records"):
+        print(f"fednb: {section['paper_id']} {section['section']}: {section['failed']}", file=sys.stderr)
+    return 1 if len(failed) else 0
 
 
 def do_show(asked: argparse.Namespace) -> int:
     entry = find(asked.key)
     print(json.dumps(entry.about(), indent=1, ensure_ascii=False))
     rows = entry.history()
+    if "unchecked" in entry.about():
+        print("unchecked: an older version wrote it without digests")
     print(_table(rows[-10:]) if rows else "no finished round")
     print(f"{len(rows)} finished rounds in {entry.folder}")
     return 0

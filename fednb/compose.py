@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
-import difflib
+from itertools import pairwise
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 from fednb import filters, parts
 from fednb.filters import Filter
+from fednb.inputs import closest, one_line, shown
 from fednb.parts import FilterGradient, FilterPerturbation, FlexibleRadius
 from fednb.rounds import Method, Part
 
@@ -19,6 +21,8 @@ NAMES: dict[str, Any] = {
     "fsa": FlexibleRadius,
 }
 NAMES.pop("filter")
+MOST_LETTERS, MOST_TERMS, DEEPEST = 2000, 50, 20
+NO_TERM = "is no term; write a name with its numbers, such as highpass(0.01)"
 
 
 class BadTerm(ValueError):
@@ -31,24 +35,38 @@ def terms(text: str) -> list[str]:
     >>> terms("fedsam + permuted(highpass(0.05), '3210') + dyn(5)")
     ['fedsam', "permuted(highpass(0.05), '3210')", 'dyn(5)']
     """
-    out, depth = [""], 0
-    for letter in text:
+    if len(text) > MOST_LETTERS:
+        raise BadTerm(f"{shown(text)} has {len(text)} letters; a method is written in at most {MOST_LETTERS}")
+    cuts, depth = [-1], 0
+    for at, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")
+        if not 0 <= depth <= DEEPEST:
+            wrong = "more brackets are closed than opened" if depth < 0 else f"over {DEEPEST} brackets are open"
+            raise BadTerm(f"{shown(text)} {NO_TERM}: {wrong}")
         if letter == "+" and depth == 0:
-            out.append("")
-        else:
-            out[-1] += letter
-    return [term.strip() for term in out]
+            cuts.append(at)
+    if depth:
+        raise BadTerm(f"{shown(text)} {NO_TERM}: a bracket is not closed")
+    if len(cuts) > MOST_TERMS:
+        raise BadTerm(f"{shown(text)} has {len(cuts)} terms; a method has at most {MOST_TERMS}")
+    return [text[start + 1 : end].strip() for start, end in pairwise([*cuts, len(text)])]
 
 
 def built(term: str) -> Filter | Part:
     """The filter or part that a term such as "highpass(0.01)" names."""
-    try:
-        made = _value(ast.parse(term, mode="eval").body, term)
-    except SyntaxError:
-        made = None
+    made = None
+    with catch_warnings():
+        simplefilter("ignore")  # of the compiler, about what is refused below
+        try:
+            made = _value(ast.parse(term, mode="eval").body, term)
+        except (SyntaxError, RecursionError, MemoryError):
+            pass
+        except ValueError as error:  # such as a null byte
+            if type(error) is ValueError:
+                raise BadTerm(f"{shown(term)}: {one_line(str(error), 300)}") from None
+            raise
     if not isinstance(made, Filter | Part):
-        raise BadTerm(f"{term!r} is no term; write a name with its numbers, such as highpass(0.01)")
+        raise BadTerm(f"{shown(term)} {NO_TERM}")
     return made
 
 
@@ -57,23 +75,22 @@ def _value(node: ast.expr, term: str) -> Any:
         return _kind(node.id)()
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         if any(k.arg is None for k in node.keywords):
-            raise BadTerm(f"{term!r}: ** cannot stand here; name each number")
+            raise BadTerm(f"{shown(term)}: ** cannot stand here; name each number")
         given = [_value(arg, term) for arg in node.args]
         named = {str(k.arg): _value(k.value, term) for k in node.keywords}
         try:
             return _kind(node.func.id)(*given, **named)
         except TypeError as error:
-            raise BadTerm(f"{term!r}: {error}") from None
+            raise BadTerm(f"{shown(term)}: {one_line(str(error), 300)}") from None
     try:
         return ast.literal_eval(node)
-    except ValueError:
-        raise BadTerm(f"{term!r}: only names, brackets, numbers and texts can stand here") from None
+    except (ValueError, TypeError, OverflowError):
+        raise BadTerm(f"{shown(term)}: only names, brackets, numbers and texts can stand here") from None
 
 
 def _kind(name: str) -> Any:
     if name.lower() not in NAMES:
-        near = difflib.get_close_matches(name.lower(), NAMES, n=3, cutoff=0.3)
-        raise BadTerm(f"no filter, part or method {name!r}; closest: {', '.join(near) or 'none'}")
+        raise BadTerm(f"no filter, part or method {shown(name)}; closest: {closest(name.lower(), NAMES)}")
     return NAMES[name.lower()]
 
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
 from itertools import product
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fednb.checks import MOST_SEED, is_number, is_text, is_whole
 from fednb.data.sources import title
 from fednb.experiment import Run, counting, run, run_of
+from fednb.inputs import shown
 from fednb.methods import method, sums
 from fednb.probes import Probe
 from fednb.progress import bar_of
 from fednb.rounds import Method, cost
 from fednb.setting import Setting
+from fednb.store import DamagedRun, DamagedRuns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,8 +70,10 @@ class Grid:
         parameter and its values, for all methods that have it; the others stand beside it once. sums, in place of cases
         and methods: axes of ideas, all with all that make a method (see `fednb.methods.sums`).
         """
+        where = f"grid {name}, {scale}"
+        _check(where, described)
         described = _summed(described)
-        _check(name, scale, described)
+        _count(where, described, seeds or described.get("seeds", [0]))
         base = Setting().but(**described.get("setting", {}))
         cells = tuple(
             cell
@@ -85,7 +91,7 @@ class Grid:
             c for c in self.cells if all((c.tags | {"method": c.label}).get(k) in v for k, v in chosen.items())
         )
         if not cells:
-            raise BadGrid(f"grid {self.name}, {self.scale}: no run fits {chosen}")
+            raise BadGrid(f"grid {self.name}, {self.scale}: no run fits {shown(chosen)}")
         return replace(self, cells=cells)
 
     def runs(self) -> list[Run]:
@@ -96,51 +102,126 @@ class Grid:
         import pandas as pd
 
         rows = [
-            {**c.tags, "method": c.label, "seed": c.seed, "status": r.status,
-             "rounds": f"{len(r.rows)}/{c.setting.rounds}", "key": r.key}
+            {**c.tags, "method": c.label, "seed": c.seed, **_standing(c, r), "key": r.key}
             for c, r in zip(self.cells, self.runs(), strict=True)
-        ]  # fmt: skip
+        ]
         return pd.DataFrame(rows)
 
     def run(self, device: str = "auto", engine: str = "auto", workers: int | None = None) -> Results:
-        """Run what is missing, one after another, with one progress bar; finished runs come from the store."""
+        """Run what is missing, one after another, with one progress bar; finished runs come from the store.
+
+        Damaged runs are named at the end, when all others are made.
+        """
         if self.scale == "paper" and device == "auto" and not torch.cuda.is_available() and not self._finished():
             raise NeedsGpu(
                 f"{self.name} at paper scale is {len(self.cells)} runs of {self.cells[0].setting.rounds} rounds and "
                 f"this machine has no GPU. Use scale='laptop', or device='cpu' to run it here all the same."
             )
         total = sum(c.setting.rounds for c in self.cells)
-        done = []
+        done, damaged = [], []
         with bar_of(total, self.name) as bar:
             for c, known in zip(self.cells, self.runs(), strict=True):
                 bar.say(f"{c.label}, {', '.join(f'{k} {v}' for k, v in c.tags.items())}")
-                start, there = bar.n, known.entry.ended
-                done.append(
-                    run(c.setting, c.method, c.seed, engine=engine, device=device, workers=workers, probe=self.probe,
-                        progress=counting(bar, known))
-                )  # fmt: skip
+                start, there = bar.n, not known.entry.unfinished
+                try:
+                    done.append(
+                        run(c.setting, c.method, c.seed, engine=engine, device=device, workers=workers,
+                            probe=self.probe, progress=counting(bar, known))
+                    )  # fmt: skip
+                except DamagedRun as error:
+                    damaged.append(error)
                 bar.update(start + c.setting.rounds - bar.n, before=there)
+        if damaged:
+            raise DamagedRuns(damaged)
         return Results(self, tuple(done))
 
     def _finished(self) -> bool:
-        return all(r.entry.ended for r in self.runs())
+        return not any(r.entry.unfinished for r in self.runs())
 
 
-KNOWN = ("setting", "vary", "cases", "methods", "sweep", "seeds", "probe")
+def _standing(c: Cell, r: Run) -> dict[str, str]:
+    """How far a run has come."""
+    try:
+        return {"status": r.status, "rounds": f"{len(r.rows)}/{c.setting.rounds}"}
+    except DamagedRun:
+        return {"status": "damaged", "rounds": f"?/{c.setting.rounds}"}
 
 
-def _check(name: str, scale: str, described: dict[str, Any]) -> None:
-    if unknown := set(described) - set(KNOWN):
-        raise BadGrid(f"grid {name}, {scale}: unknown entry {sorted(unknown)[0]!r}; known are {', '.join(KNOWN)}")
+PROBE = tuple(f.name for f in fields(Probe))
+
+
+def _lists(value: Any) -> bool:
+    return all(isinstance(each, list) and each for each in value.values())
+
+
+def _is_method(value: Any) -> bool:
+    """A name; or a table with a name, where label and setting are what they should be."""
+    if isinstance(value, str):
+        return True
+    named = isinstance(value.get("name"), str | Method) and isinstance(value.get("label", ""), str)
+    return named and isinstance(value.get("setting", {}), dict)
+
+
+FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "setting": ("a table of settings", lambda v: isinstance(v, dict)),
+    "vary": ("a table of lists, none of them empty", _lists),
+    "cases": ("a list of tables", lambda v: isinstance(v, list) and all(isinstance(case, dict) for case in v)),
+    "methods": ("a list of names, or of tables with a name", lambda v: isinstance(v, list) and all(map(_is_method, v))),
+    "sweep": ("a table of lists, none of them empty", _lists),
+    "seeds": ("a list of whole numbers of at least 0",
+              lambda v: isinstance(v, list) and len(v) > 0 and all(is_whole(seed, 0, MOST_SEED) for seed in v)),
+    "probe": (f"a table of {', '.join(PROBE)}", lambda v: isinstance(v, dict) and set(v) <= set(PROBE)),
+    "sums": ("a table of tables of texts",
+             lambda v: all(isinstance(text, str) for axis in v.values() for text in axis.values())),
+}  # fmt: skip
+KNOWN = tuple(name for name in FORMS if name != "sums")  # sums become cases
+MOST_RUNS = 100_000
+
+
+def _check(where: str, described: dict[str, Any]) -> None:
+    """Refuse a description that is not of the form that `Grid.of` tells, before anything is made of it."""
+    if unknown := [entry for entry in described if entry not in FORMS]:
+        raise BadGrid(f"{where}: unknown entry {shown(unknown[0])}; known are {', '.join(FORMS)}")
+    for entry, value in described.items():
+        _fit(where, entry, value)
+    for number, case in enumerate(described.get("cases", []), 1):
+        for entry, value in case.items():
+            if entry in KNOWN:
+                _fit(f"{where}, case {number}", entry, value)
+            elif not (isinstance(value, bool) or is_number(value) or is_text(value)):
+                raise BadGrid(f"{where}, case {number}: {shown(entry)} = {shown(value)} must be a text or a number")
     for case in described.get("cases", [{}]):
-        if not isinstance(case.get("methods", described.get("methods")), list):
-            raise BadGrid(f"grid {name}, {scale}: `methods` must be a list of names")
+        if "sums" not in described and not (case.get("methods") or described.get("methods")):
+            raise BadGrid(f"{where}: `methods` must be a list of names")
+
+
+def _fit(where: str, entry: str, value: Any) -> None:
+    allowed, test = FORMS[entry]
+    try:
+        fine = test(value)
+    except (AttributeError, TypeError):
+        fine = False
+    if not fine:
+        raise BadGrid(f"{where}: `{entry}` must be {allowed}, not {shown(value)}")
+
+
+def _count(where: str, described: dict[str, Any], seeds: list[int]) -> None:
+    """Refuse a grid with more runs than anybody can want, before they are made."""
+    total = 0
+    for case in described.get("cases", [{}]):
+        own = described | case
+        lists = [*own.get("vary", {}).values(), *own.get("sweep", {}).values(), own["methods"], seeds]
+        total += prod(map(len, lists))
+    if total > MOST_RUNS:
+        raise BadGrid(f"{where}: {shown(total)} runs; a grid has at most {MOST_RUNS}")
 
 
 def _summed(described: dict[str, Any]) -> dict[str, Any]:
     """Sums written out: a case for each, told apart by the names of its ideas."""
     if "sums" not in described:
         return described
+    if (total := prod(map(len, described["sums"].values()))) > MOST_RUNS:
+        raise BadGrid(f"`sums` make {shown(total)} methods; a grid has at most {MOST_RUNS} runs")
     cases = [{**names, "methods": [{"name": m}]} for names, m in sums(described["sums"]) if isinstance(m, Method)]
     return {entry: value for entry, value in described.items() if entry != "sums"} | {"cases": cases}
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import difflib
+import io
 import re
-import tomllib
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
+from inspect import signature
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fednb.claims import Claim
-from fednb.grid import SCALES, Grid
+from fednb.checks import is_text, is_whole, passes
+from fednb.claims import BadClaim, Claim
+from fednb.evidence import EVIDENCE
+from fednb.grid import FORMS, SCALES, Grid
+from fednb.inputs import BadFile, closest, one_line, read_rows, read_toml, shown
+from fednb.methods import UnknownMethod
 from fednb.report import Page
+from fednb.streams import whole_seeds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,9 +44,41 @@ def shelf(name: str) -> Path:
 
 def _pick(what: str, name: str, known: list[str]) -> str:
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.3) or known
-        raise UnknownPaper(f"no {what} {name!r}; closest: {', '.join(near)}")
+        raise UnknownPaper(f"no {what} {shown(name)}; closest: {closest(str(name), known, ', '.join(known))}")
     return name
+
+
+Form = tuple[str, Callable[[Any], bool]]
+ANY: Form = ("anything", lambda v: True)
+TEXT: Form = ("a text", lambda v: is_text(v, 5000))
+TABLE: Form = ("a table", lambda v: isinstance(v, dict))
+TABLES: Form = ("a table of tables", lambda v: isinstance(v, dict) and all(isinstance(x, dict) for x in v.values()))
+LIST_OF_TABLES: Form = ("a list of tables", lambda v: isinstance(v, list) and all(isinstance(x, dict) for x in v))
+SWITCH: Form = ("true or false", lambda v: isinstance(v, bool))
+NOTEBOOK: Form = ("folder/name", lambda v: re.fullmatch(r"[\w-]+/[\w-]+", v) is not None)
+ABOUT: dict[str, Form] = {
+    "title": TEXT, "authors": TEXT, "venue": TEXT, "citation": TEXT, "code": TEXT, "year": ("a year", is_whole),
+    "study": SWITCH, "setting": TABLE, "smoke": TABLE, "laptop": TABLE, "sections": TABLES,
+}  # fmt: skip
+SECTION: dict[str, Form] = {"title": TEXT, "notebook": NOTEBOOK, "grid": SWITCH, "evidence": TABLES}
+REQUIRED = {"title", "notebook"}  # of a paper and of a section
+COLUMNS = ("method", "dataset", "model", "setting", "metric", "value", "std", "note")  # of a printed table
+
+
+def _check(path: Path, where: str, described: Any, forms: dict[str, Form]) -> None:
+    """Refuse entries of a file that are unknown, lacking, or of another kind than they should be."""
+    if not isinstance(described, dict):
+        raise BadFile(path, f"{where}must be a table, not {shown(described)}")
+    for name, value in described.items():
+        if name not in forms:
+            near = closest(name, forms, ", ".join(forms))
+            raise BadFile(path, f"{where}unknown entry {shown(name)}; closest: {near}")
+        allowed, test = forms[name]
+        if not passes(test, value):
+            raise BadFile(path, f"{where}{name} = {shown(value)}, must be {allowed}")
+    for name in forms:
+        if name in REQUIRED and name not in described:
+            raise BadFile(path, f"{where}`{name}` is not there; it must be {forms[name][0]}")
 
 
 def papers(id: str | None = None) -> Any:
@@ -66,7 +105,12 @@ class Paper:
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        return tomllib.loads((self.folder / "paper.toml").read_text(encoding="utf-8"))
+        path = self.folder / "paper.toml"
+        about = read_toml(path)
+        _check(path, "", about, ABOUT)
+        for name, section in about.setdefault("sections", {}).items():
+            _check(path, f"section {one_line(name, 80)}: ", section, SECTION)
+        return dict.fromkeys(("authors", "venue", "citation"), "") | about
 
     def __repr__(self) -> str:
         return f"{self.about['title']} ({self.about['venue']})\n{self.about['citation']}"
@@ -75,8 +119,14 @@ class Paper:
         """A printed table, one row per number."""
         import pandas as pd
 
-        known = sorted(p.stem for p in (self.folder / "tables").glob("*.csv"))
-        return pd.read_csv(self.folder / "tables" / f"{_pick(f'table of {self.id}', table, known)}.csv")
+        path = self.folder / "tables" / f"{_pick(f'table of {self.id}', table, self._tables())}.csv"
+        try:
+            return pd.read_csv(io.StringIO(read_rows(path, COLUMNS)))
+        except (ValueError, OverflowError) as error:
+            raise error if isinstance(error, BadFile) else BadFile(path, str(error)) from None
+
+    def _tables(self) -> list[str]:
+        return sorted(p.stem for p in (self.folder / "tables").glob("*.csv"))
 
     def printed(self, table: str) -> pd.DataFrame:
         """A printed table as our tables are: a column for each thing that varies, then method, measure, value.
@@ -86,8 +136,8 @@ class Paper:
         told = self.reported(table).rename(columns={"metric": "measure"})
         rows = [_parsed(str(text)) if text == text else {} for text in told.pop("setting")]
         varied = told.iloc[:, :0].assign(**{name: [row.get(name) for row in rows] for name in _names(rows)})
-        value = told["value"].astype(str).str.strip()
-        tidy = _in_percent(varied.join(told).assign(value=_numbers(value), seed="printed"))
+        numbers = {name: _numbers(told[name].astype(str).str.strip()) for name in ("value", "std")}
+        tidy = _in_percent(varied.join(told).assign(**numbers, seed="printed"))
         tidy["figure"] = tidy["note"].astype(str).str.extract(r"^(Fig \w+(?: left| right)?)")[0]
         named = tidy[["dataset", "model"]].replace(REMARK, "", regex=True)
         tidy[["dataset", "model"]] = named.mask(named == "not printed")
@@ -97,14 +147,26 @@ class Paper:
         """The paper's claims as rules, written before the runs, each with the printed table that it is read from."""
         if section is not None:
             _pick(f"section of {self.id}", section, list(self.about["sections"]))
-        text = (self.folder / "claims.toml").read_text(encoding="utf-8")
-        described = [c for c in tomllib.loads(text).get("claim", []) if section in (None, c["section"])]
-        return [Claim.of(self.id, c, self._table_of(c)) for c in described]
+        path = self.folder / "claims.toml"
+        described = read_toml(path)
+        _check(path, "", described, {"claim": LIST_OF_TABLES})
+        every = described.get("claim", [])
+        try:
+            claims = [Claim.of(self.id, each) for each in every]
+            for claim in claims:
+                claim.check()
+                _pick(f"section of {self.id}", claim.section, list(self.about["sections"]))
+        except (BadClaim, UnknownPaper) as error:
+            raise BadFile(path, str(error)) from None
+        if twice := [claim.id for claim in claims if sum(other.id == claim.id for other in claims) > 1]:
+            raise BadFile(path, f"claim {one_line(twice[0], 80)}: two claims have this id")
+        wanted = [claim for claim in claims if section in (None, claim.section)]
+        return [replace(claim, printed=self._table_of(claim)) for claim in wanted]
 
-    def _table_of(self, claim: dict[str, Any]) -> pd.DataFrame | None:
+    def _table_of(self, claim: Claim) -> pd.DataFrame | None:
         """The printed table that a claim names, or that has its section's name."""
-        table = claim.get("table", claim["section"])
-        return self.printed(table) if (self.folder / "tables" / f"{table}.csv").exists() else None
+        table = claim.table or claim.section
+        return self.printed(table) if table in self._tables() else None
 
     def grid(self, name: str, scale: str = "smoke", seeds: list[int] | None = None) -> Grid:
         """The runs behind a table or figure at one scale.
@@ -114,14 +176,22 @@ class Paper:
         """
         known = sorted(p.stem for p in (self.folder / "grids").glob("*.toml"))
         path = self.folder / "grids" / f"{_pick(f'grid of {self.id}', name, known)}.toml"
-        described = tomllib.loads(path.read_text(encoding="utf-8"))
+        described = read_toml(path)
         if scale not in SCALES:
-            raise UnknownPaper(f"no scale {scale!r}; the scales are {', '.join(SCALES)}")
+            raise UnknownPaper(f"no scale {shown(scale)}; the scales are {', '.join(SCALES)}")
+        for part in ("", *SCALES):
+            own = described.get(part, {}) if part else described
+            _check(path, f"{part}: " if part else "", own, dict.fromkeys((*FORMS, *SCALES), ANY) | {"setting": TABLE})
         for_all = {entry: value for entry, value in described.items() if entry not in SCALES}
         own = described.get(scale, {})
         base = self.about.get("setting" if scale == "paper" else scale, {})
         setting = base | for_all.get("setting", {}) | own.get("setting", {})
-        return Grid.of(f"{self.id} {name}", scale, for_all | own | {"setting": setting}, seeds)
+        if seeds is not None:
+            seeds = whole_seeds(seeds)
+        try:
+            return Grid.of(f"{self.id} {name}", scale, for_all | own | {"setting": setting}, seeds)
+        except (ValueError, UnknownMethod) as error:
+            raise BadFile(path, str(error)) from error
 
     def page(
         self, *sections: str, scale: str = "smoke", seeds: list[int] | None = None, only: dict[str, Any] | None = None
@@ -143,7 +213,15 @@ class Paper:
 
     def evidence(self, section: str) -> dict[str, dict[str, Any]]:
         """What a section's claims are judged on, by name (see `fednb.evidence`), with its options: accuracy, mostly."""
-        return self._section(section).get("evidence", {"accuracy": {}})
+        found = self._section(section).get("evidence", {"accuracy": {}})
+        for what, how in found.items():
+            try:
+                signature(EVIDENCE[what]).bind(None, **how)
+            except (KeyError, TypeError) as error:
+                wrong = f"{error}" if what in EVIDENCE else f"there is only {', '.join(EVIDENCE)}"
+                said = f"section {section}: evidence {shown(what)}: {wrong}"
+                raise BadFile(self.folder / "paper.toml", said) from None
+        return found
 
     def _section(self, name: str) -> dict[str, Any]:
         return self.about["sections"][_pick(f"section of {self.id}", name, list(self.about["sections"]))]
@@ -157,7 +235,8 @@ class Paper:
 def _parsed(text: str) -> dict[str, Any]:
     """The `name=number` pairs of a printed setting, 5% being 0.05, its split (Dir(0.3)), its domain; else its text."""
     pairs = re.findall(r"(\w+)=([-+.\de]+)(%?)", text)
-    numbers = {name: float(number) / (100 if percent else 1) for name, number, percent in pairs}
+    known = [(name, _number(text), percent) for name, text, percent in pairs]
+    numbers = {name: number / (100 if percent else 1) for name, number, percent in known if number is not None}
     split = re.match(r"(?:Dir|Pat)\([.\d]+\)", text)
     domain = re.search(r"domain=([^;]+)", text)
     words = ({"partition": split[0]} if split else {}) | ({"domain": domain[1]} if domain else {})
@@ -176,7 +255,13 @@ def _in_percent(told: pd.DataFrame) -> pd.DataFrame:
 
 
 def _numbers(texts: pd.Series) -> pd.Series:
-    """Numbers, and nothing where the paper has words."""
-    import pandas as pd
+    """Finite numbers, and nothing where the paper has words."""
+    return texts.map(_number).astype(float)
 
-    return pd.to_numeric(texts, errors="coerce")
+
+def _number(text: str) -> float | None:
+    """The finite number that a text is, or nothing."""
+    try:
+        return number if isfinite(number := float(text)) else None
+    except ValueError:
+        return None

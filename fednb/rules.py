@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Judged = dict[str, tuple[bool, str]]
 
 
-def _settings(table: pd.DataFrame, *but: str) -> list[str]:
+def varied(table: pd.DataFrame, *but: str) -> list[str]:
     """The columns that tell settings apart: those with more than one value."""
     columns = [c for c in table if c not in (*NOT_A_SETTING, *but)]
     return [c for c in columns if table[c].nunique(dropna=False) > 1]
@@ -29,7 +29,7 @@ def _settings(table: pd.DataFrame, *but: str) -> list[str]:
 
 def _split(table: pd.DataFrame, *but: str) -> Iterator[tuple[str, pd.DataFrame]]:
     """The table setting by setting, each under its name."""
-    settings = _settings(table, *but)
+    settings = varied(table, *but)
     if not settings:
         yield "all", table
         return
@@ -311,7 +311,7 @@ def _within(table: pd.DataFrame, claim: Claim) -> Judged:
     said = f"{values.min():.4g} to {values.max():.4g}, n = {len(values)}"
     if len(outside):
         first = outside.iloc[0]
-        where = ", ".join(str(first[c]) for c in [*_settings(table), "method"])
+        where = ", ".join(str(first[c]) for c in [*varied(table), "method"])
         said += f", {len(outside)} outside, such as {first['value']:.4g} ({where})"
     return {"all": (outside.empty, said)}
 
@@ -327,7 +327,7 @@ def _at_most_times(table: pd.DataFrame, claim: Claim) -> Judged:
 
 def _curves(table: pd.DataFrame) -> pd.DataFrame:
     """Bands across, settings down."""
-    (by,) = _settings(table) or ["method"]
+    (by,) = varied(table) or ["method"]
     return table.groupby([by, "band"])["value"].mean(skipna=False).unstack("band")
 
 

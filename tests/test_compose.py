@@ -254,7 +254,7 @@ def test_bad_syntax_is_refused(text):
     [
         ("fedavg + highpass(0.1, 0.2)", "positional argument"),
         ("fedavg + highpass(cutoff=0.1)", "unexpected keyword argument 'cutoff'"),
-        ("fedavg + highpass('a')", "not supported between"),
+        ("fedavg + highpass('a')", "ratio = 'a': must lie between 0 and 1"),
         ("fedavg + sam(0.1, rho=0.2)", "multiple values for argument 'rho'"),
     ],
 )

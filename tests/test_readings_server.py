@@ -256,7 +256,7 @@ def test_values_that_a_switch_does_not_have_are_refused(kind, name):
 
 @pytest.mark.parametrize("steps", [0, 1.5])
 def test_learning_takes_whole_steps(steps):
-    with pytest.raises(BadParameter, match=r"learning_steps = .*: must be a whole number of at least 1"):
+    with pytest.raises(BadParameter, match=r"learning_steps = .*: must be a whole number from 1 to 10000"):
         AdaptiveWeights(learning_steps=steps)
 
 

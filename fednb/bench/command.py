@@ -16,9 +16,9 @@ from fednb.bench import engines, filters, floor, kept, peers, precision, scale
 from fednb.bench.report import Rows, in_words, labelled, machine, table
 from fednb.bench.workload import Workload, usual
 from fednb.engines import device_of, suits
+from fednb.files import atomically
 from fednb.methods import method
 from fednb.setting import Setting
-from fednb.store import atomically
 
 SIZES = {
     "clients": "how many there are",

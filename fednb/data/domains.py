@@ -157,6 +157,8 @@ class LeaveOneOut(Partition):
 
     def split(self, labels, clients, seed, owner=None):
         sources = self._sources(owner, clients)
+        if clients > len(labels):
+            raise PartitionFailed(f"clients={clients} for {len(labels)} samples; allowed is 1 to {len(labels)}.")
         rng, parts = stream(seed, "partition", self.name), [np.empty(0, dtype=np.int64)] * clients
         for at, domain in enumerate(sources):
             dealt = rng.permutation(_some(rng, labels, np.flatnonzero(owner == domain), self.share))

@@ -10,6 +10,7 @@ import numpy as np
 from fednb.data.split import Partition, PartitionFailed, switch
 
 RETRIES = 1000  # whole splits drawn before `Dirichlet` gives up on its minimum
+MOST_DRAWN = 500_000_000  # and the shares drawn for them, about ten seconds
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,14 @@ class Dirichlet(Partition):
     def cuts(self, sizes: np.ndarray, clients: int, rng: np.random.Generator) -> np.ndarray:
         """Where to cut each class, [C, N]; the last column is the class's size."""
         best, n = -1, sizes.sum()
-        for _ in range(RETRIES if clients * self.minimum <= n else 0):
+        tries = min(RETRIES, max(1, MOST_DRAWN // (clients * len(sizes))))
+        for _ in range(tries if clients * self.minimum <= n else 0):
             cuts = (ends(rng.dirichlet(np.full(clients, self.alpha), size=len(sizes))) * sizes[:, None]).astype(int)
             smallest = np.diff(cuts, axis=1, prepend=0).sum(0).min()
             if smallest >= self.minimum:
                 return cuts
             best = max(best, int(smallest))
-        seen = f"the smallest client had {best} at best in {RETRIES} draws" if best >= 0 else "there are too few"
+        seen = f"the smallest client had {best} at best in {tries} draws" if best >= 0 else "there are too few"
         raise PartitionFailed(
             f"alpha={self.alpha}, clients={clients}, minimum={self.minimum}: no split of {n} samples "
             f"gives every client the minimum; {seen}. Lower minimum or clients, or raise alpha."

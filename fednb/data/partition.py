@@ -9,6 +9,7 @@ from fednb.data.labels import Dirichlet, DirichletClient, DirichletEqual, Iid, P
 from fednb.data.natural import Natural
 from fednb.data.shift import FeatureShift
 from fednb.data.split import Partition, PartitionFailed, counts
+from fednb.inputs import shown
 
 __all__ = [
     "Dirichlet",
@@ -36,6 +37,7 @@ KINDS = (
     Iid, Dirichlet, DirichletClient, DirichletEqual, Pathological, PathologicalShards, Natural, FeatureShift,
     LeaveOneOut,
 )  # fmt: skip
+MOST_LETTERS = 200  # of a partition's text
 NAMES: dict[str, type[Partition]] = {kind.name: kind for kind in KINDS}
 
 
@@ -47,8 +49,11 @@ def parse(text: str | Partition) -> Partition:
     """
     if isinstance(text, Partition):
         return text
-    found = re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", str(text))
-    kind = kind_of(found[1] if found else str(text))
+    text = str(text)
+    if len(text) > MOST_LETTERS:
+        raise UnknownPartition(f"no partition {shown(text)}; write one in at most {MOST_LETTERS} letters.")
+    found = re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", text)
+    kind = kind_of(found[1] if found else text)
     return kind(**arguments(kind, (found and found[2]) or ""))
 
 
@@ -59,7 +64,7 @@ def kind_of(name: str) -> type[Partition]:
     if key in known:
         return known[key]
     near = [known[each].name for each in difflib.get_close_matches(key, known, cutoff=0.4)]
-    raise UnknownPartition(f"no partition {name!r}; closest: {', '.join(near or NAMES)}.")
+    raise UnknownPartition(f"no partition {shown(name)}; closest: {', '.join(near or NAMES)}.")
 
 
 def arguments(kind: type[Partition], inner: str) -> dict[str, float]:
@@ -70,12 +75,12 @@ def arguments(kind: type[Partition], inner: str) -> dict[str, float]:
         field, _, value = (each.strip() for each in piece.rpartition("="))
         field = field or (known[at] if at < len(known) else value)
         if field not in known or field in values:
-            problem = f"argument {field!r} is {'given twice' if field in values else 'unknown'}"
+            problem = f"argument {shown(field)} is {'given twice' if field in values else 'unknown'}"
             raise ValueError(f'{kind.name}: {problem}; write e.g. "{kind()}".')
         try:
             values[field] = plain(value)
         except ValueError:
-            raise ValueError(f'{kind.name}: {field}={value!r} is not a number; write e.g. "{kind()}".') from None
+            raise ValueError(f'{kind.name}: {field}={shown(value)} is not a number; write e.g. "{kind()}".') from None
     return values
 
 

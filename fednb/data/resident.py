@@ -56,6 +56,7 @@ class Resident:
 
     def plan(self, seed: int, t: int, ids: list[int], epochs: int, size: int) -> ResidentPlan:
         """The batches of some clients in round t, padded with −1 to the longest of them."""
+        size = min(size, max(map(len, self.parts)))  # no batch is longer than the largest client
         counts = [step_count(len(self.parts[i]), epochs, size) for i in ids]
         index = torch.full((len(ids), max(counts), size), -1, dtype=torch.int64, device=self.data.x.device)
         how = torch.zeros((*index.shape, 3), dtype=torch.int64, device=index.device) if self.augmented else None

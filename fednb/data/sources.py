@@ -12,6 +12,7 @@ from fednb.data.looks import LOOKS, InLooks
 from fednb.data.pictures import Blood, Digits, TinyImageNet, Torchvision
 from fednb.data.text import LENGTH, UNKNOWN, VOCABULARY, WINDOW, Roles, Topics
 from fednb.data.writers import Writers
+from fednb.inputs import shown
 
 __all__ = [
     "DataNotFound",
@@ -135,9 +136,9 @@ def find(name: str) -> Source:
     known = {plain(each): source for each, source in SOURCES.items()}
     if plain(name) in known:
         return known[plain(name)]
-    near = [known[each].name for each in difflib.get_close_matches(plain(name), known, cutoff=0.4)]
+    near = [known[each].name for each in difflib.get_close_matches(plain(name)[:100], known, cutoff=0.4)]
     raise UnknownData(
-        f"no data set {name!r}; closest: {', '.join(near or SOURCES)}. `fednb ls data` lists all {len(SOURCES)}."
+        f"no data set {shown(name)}; closest: {', '.join(near or SOURCES)}. `fednb ls data` lists all {len(SOURCES)}."
     )
 
 

@@ -1,14 +1,17 @@
 """What every way of dealing samples to clients has in common; `partition` lists and parses them."""
 
-import math
-import numbers
 from dataclasses import Field, dataclass, field, fields
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
 
+from fednb.checks import MOST_WHOLE, is_number
 from fednb.data.dataset import Dataset
+from fednb.inputs import shown
 from fednb.streams import stream
+
+SMALLEST, LARGEST = 1e-6, 1e6  # of alpha and shares: a split beyond them is as one at them
 
 
 class PartitionFailed(ValueError):
@@ -63,11 +66,15 @@ def value(partition: Partition, field: Field) -> Any:
     kind: Any = field.type
     what = f"{partition.name}: {field.name}"
     if kind is bool and not isinstance(given, bool | np.bool_):
-        raise ValueError(f"{what}={given!r}; allowed is true or false.")
-    if kind is float and not (isinstance(given, numbers.Real) and 0 < float(given) < math.inf):
-        raise ValueError(f"{what}={given!r}; allowed is a number greater than 0.")
-    if kind is int and not (isinstance(given, numbers.Integral) and int(given) >= partition.least):
-        raise ValueError(f"{what}={given!r}; allowed is a whole number from {partition.least}.")
+        raise ValueError(f"{what}={shown(given)}; allowed is true or false.")
+    if kind is float and not (is_number(given) and given > 0):
+        raise ValueError(f"{what}={shown(given)}; allowed is a number greater than 0.")
+    if kind is float and not SMALLEST <= given <= LARGEST:
+        raise ValueError(f"{what}={shown(given)}; allowed is a number from {SMALLEST:g} to {LARGEST:g}.")
+    if kind is int and not (isinstance(given, Integral) and not isinstance(given, bool) and given >= partition.least):
+        raise ValueError(f"{what}={shown(given)}; allowed is a whole number from {partition.least}.")
+    if kind is int and given > MOST_WHOLE:
+        raise ValueError(f"{what}={shown(given)}; allowed is at most {MOST_WHOLE}.")
     return kind(given)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from fednb.inputs import shown
 from fednb.models.bottleneck import BOTTLENECKS
 from fednb.models.densenet import DENSENETS
 from fednb.models.lstm import LSTMS
@@ -75,7 +76,7 @@ def find(name: str) -> str:
     key = str(name).lower().replace("-", "").replace("_", "").strip()
     if key in known:
         return known[key]
-    near = [known[each] for each in difflib.get_close_matches(key, known, cutoff=0.4)]
+    near = [known[each] for each in difflib.get_close_matches(key[:100], known, cutoff=0.4)]
     raise UnknownModel(
-        f"no model {name!r}; closest: {', '.join(near or MODELS)}. `fednb ls models` lists all {len(MODELS)}."
+        f"no model {shown(name)}; closest: {', '.join(near or MODELS)}. `fednb ls models` lists all {len(MODELS)}."
     )
