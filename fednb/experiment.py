@@ -116,7 +116,9 @@ class Run:
         return [self.probed(t) for t in probe.rounds]
 
     def summary(self) -> dict[str, Any]:
-        """The run in one line of JSON."""
+        """The run in one line of JSON; DamagedRun where the weights that it names are not there any more."""
+        if not self.entry.bare:
+            self.entry.load_state()
         seconds = [row["seconds"] for row in self.rows]
         return {
             "key": self.key,

@@ -347,10 +347,10 @@ def without_training(monkeypatch):
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, *FILES], ids=lambda f: f.__name__)
-def test_no_input_gives_a_traceback(family, without_training, tmp_path):
+def test_no_input_gives_a_traceback(family, without_training, tmp_path, record_property):
     short, long = (FAMILIES | FILES)[family]
     beside = [tmp_path / "paper"] if family in FILES else []
     count, found = failures(family(random.Random(f"seed of {family.__name__}"), long if LONG else short, *beside))
-    print(f"{family.__name__}: {count} inputs, {len(found)} failures")
+    record_property("hostile inputs", count)
     assert not found, f"{len(found)} of {count}: " + "\n".join([*found[:4], found[-1]])
     assert count >= (long if LONG else short) * 0.9

@@ -146,11 +146,13 @@ def leftovers(root: Path) -> list[str]:
 
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_old_stays_until_the_new_is_whole(good, operations, tmp_path, fault, part):
+def test_the_old_stays_until_the_new_is_whole(good, operations, tmp_path, fault, part, record_property):
     """File operations fail in turn: page and evidence are the old or the new, and the next try works."""
     every = 1 if LONG else FAULTS[fault]
     first = 1 + part * every + list(FAULTS).index(fault) % every
-    for at in range(first, operations + 1, PARTS * every):
+    turns = range(first, operations + 1, PARTS * every)
+    record_property("file operations of a page that failed", len(turns))
+    for at in turns:
         root = tmp_path / str(at)
         shutil.copytree(good, root)
         assert child(harmed_execution, root, fault, at) in ((9, 0) if fault == "kill" else (0, 1))
@@ -187,10 +189,11 @@ def root(good, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", [*PAGE, "contents.json"])
-def test_a_damaged_page_is_not_current_and_not_kept(root, name, damage):
+def test_a_damaged_page_is_not_current_and_not_kept(root, name, damage, record_property):
     """It is named with its path and what makes it again; kept evidence stays; the next execution sets it aside."""
     from fednb import execution, notebooks
 
+    record_property("damaged files of pages", 1)
     notebooks.execute(NAME, {"scale": "smoke"})
     assert notebooks.is_current(NAME, "smoke")
     path = page(root) / name
@@ -213,10 +216,11 @@ def test_a_damaged_page_is_not_current_and_not_kept(root, name, damage):
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", ["tab.csv", "runs.json", "contents.json"])
-def test_damaged_evidence_is_never_read(root, name, damage):
+def test_damaged_evidence_is_never_read(root, name, damage, record_property):
     from fednb.files import DamagedFile
     from fednb.report import Kept
 
+    record_property("damaged files of kept results", 1)
     harm(kept(root) / name, damage)
     stored = Kept(kept(root), None)
     if (name, damage) == ("contents.json", "missing"):

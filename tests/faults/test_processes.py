@@ -28,7 +28,7 @@ def store(i: int = 0) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("what", ["command", "grid"])
-def test_a_parent_that_is_killed_leaves_nothing(what, warm, mark, servers):
+def test_a_parent_that_is_killed_leaves_nothing(what, warm, mark, servers, record_property):
     """Workers of the pool and processes of a grid: while they are started, while they load, at work."""
     shared, found = census.shared_memory(), []
     times = moments(1, 7, 100, 4.0)
@@ -37,6 +37,7 @@ def test_a_parent_that_is_killed_leaves_nothing(what, warm, mark, servers):
         assert killed.code == -signal.SIGKILL, killed.err
         left = census.left(lambda: census.marked(mark, frozenset(servers))), sorted(census.shared_memory() - shared)
         found += [(round(after, 2), *left)] * any(left)
+    record_property("kills of a parent", len(times))
     assert not found, f"{len(found)} of {len(times)} kills left something: {found}"
 
 
