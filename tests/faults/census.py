@@ -12,7 +12,7 @@ MARK = "FEDNB_CENSUS"
 SHARED = Path("/dev/shm")
 OURS = re.compile(r"fednb|psm_|torch_")
 TEMPORARY = re.compile(r"^\..*\.(new|old|tmp)")  # hidden, and called fresh or old: what a write beside leaves behind
-PATIENCE = 10.0  # seconds in which processes that are ending may end
+PATIENCE = 60.0  # seconds in which processes that are ending may end, also on a busy machine
 
 
 def marked(mark: str, but: frozenset[int] = frozenset()) -> list[str]:
