@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import itertools
 import json
 import os
 import re
@@ -23,7 +22,7 @@ from fednb.files import Contents, DamagedFile
 from fednb.grid import SCALES, Grid, NeedsGpu, Results
 from fednb.locks import Held, lock
 from fednb.metrics.tidy import NOT_A_SETTING, gains
-from fednb.store import home
+from fednb.store import home, place_aside
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -337,12 +336,7 @@ def remedy(folder: Path) -> str:
 
 def copy_aside(path: Path) -> Path:
     """Copy a file or folder, whose place something else will take, to set-aside/NAME-N of the store."""
-    place = files.new_folder(home() / "set-aside")
-    for n in itertools.count(1):
-        target = place / f"{'-'.join(path.parts[-3:])}-{n}"
-        with suppress(FileExistsError):
-            target.mkdir()
-            break
+    target = place_aside("-".join(path.parts[-3:]))
     if path.is_dir():
         shutil.copytree(path, target, symlinks=True, dirs_exist_ok=True)
     else:

@@ -192,8 +192,8 @@ class Entry:
         with self.reading(self.state):
             if not {"w", "b"} <= set(state):
                 raise DamagedFile(self.state, "has no model in it")
-            recorded = about if about.get("status") in ENDED else words
-            if "weights_sha256" in recorded and recorded["weights_sha256"] != weights_digest(state["w"], state["b"]):
+            recorded = about.get("weights_sha256") if about.get("status") in ENDED else None
+            if recorded and recorded != weights_digest(state["w"], state["b"]):
                 raise DamagedFile(self.state, "has other weights than were recorded when the run ended")
         return state, words
 
@@ -286,14 +286,20 @@ def load_measurement(
         return None
 
 
-def set_aside(path: Path, key: str) -> Path:
-    """Move a run's folder, or a file of it, to set-aside/KEY-N of the store. Nothing is overwritten or removed."""
+def place_aside(name: str) -> Path:
+    """A new, empty folder set-aside/NAME-N of the store."""
     place = new_folder(home() / "set-aside")
     for n in itertools.count(1):
-        target = place / f"{key}-{n}"
         with suppress(FileExistsError):
-            target.mkdir()
+            (place / f"{name}-{n}").mkdir()
             break
+    return place / f"{name}-{n}"
+
+
+def set_aside(path: Path, key: str) -> Path:
+    """Move a run's folder, or a file of it, to set-aside/KEY-N of the store. Nothing is overwritten or removed."""
+    target = place_aside(key)
+    place = target.parent
     if path.is_dir():
         os.rename(path, target)  # over the empty folder that was made for it
     else:

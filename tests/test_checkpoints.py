@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 import torch
+from interrupts import Stop, stop_after
 
 from fednb import checkpoints, files, history_csv
 from fednb.checkpoints import Session
@@ -29,18 +30,6 @@ ONE = torch.ones(1)
 def store(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDNB_STORE", str(tmp_path))
     return tmp_path
-
-
-class Stop(Exception):
-    pass
-
-
-def stop_after(rounds):
-    def watch(row):
-        if row["round"] + 1 == rounds:
-            raise Stop
-
-    return watch
 
 
 def scaffold(**how):
@@ -202,6 +191,16 @@ def test_what_a_kill_left_behind_is_cut_off_and_swept():
     again = scaffold()
     assert again.weights_sha256 == whole.weights_sha256 and [r["round"] for r in again.rows] == [0, 1, 2, 3]
     assert not list(folder.rglob(".*")) and all(path.stat().st_size > 4 for path in folder.glob("clients/*"))
+
+
+def test_going_on_hashes_the_state_once(monkeypatch):
+    """The file's digest covers the model; its own is for whoever asks for the weights of an ended run."""
+    work = Work()
+    with work.entry.lock() as held:
+        work.begin(held).rounds(1)
+        monkeypatch.setattr("fednb.store.weights_digest", None)
+        monkeypatch.setattr("fednb.checkpoints.weights_digest", None)
+        assert len(Work().begin(held).history) == 1
 
 
 def test_a_state_that_is_missing_is_missed():

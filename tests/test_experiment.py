@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from interrupts import Stop, stop_after
 
 from fednb import experiment
 from fednb.checkpoints import Checkpoints
@@ -41,18 +42,6 @@ def test_the_clock_of_a_round_stops_when_the_device_is_done(monkeypatch):
     rounds = [i for i, what in enumerate(order) if what == "cpu"]
     assert len(rounds) == 2
     assert all(order[i - 1] == order[i + 1] == "clock" for i in rounds)
-
-
-class Stop(Exception):
-    pass
-
-
-def stop_after(rounds):
-    def watch(row):
-        if row["round"] + 1 == rounds:
-            raise Stop
-
-    return watch
 
 
 def interrupted(setting, name, rounds, **how):

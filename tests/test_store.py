@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 import torch
+from interrupts import Stop, stop_after
 
 from fednb import files, probes
 from fednb.experiment import run, run_of
@@ -33,18 +34,6 @@ SMALL = Setting(
     clients=4, participation=0.5, rounds=4, epochs=1, batch=50, samples=300, partition="dirichlet(alpha=0.5)"
 )
 PROBE = Probe(("global",), rounds=(0, 1, 3))
-
-
-class Stop(Exception):
-    pass
-
-
-def stop_after(rounds):
-    def watch(row):
-        if row["round"] + 1 == rounds:
-            raise Stop
-
-    return watch
 
 
 def made(seed=0, stopped=None, name="SCAFFOLD", setting=SMALL, **how):
