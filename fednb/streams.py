@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from fednb.inputs import shown
+
 
 class BadSeed(ValueError):
     """A seed that is not a whole number of at least 0."""
@@ -21,17 +23,17 @@ def whole_seed(value: Any) -> int:
     3
     """
     if not isinstance(value, Integral) or isinstance(value, bool) or value < 0:
-        raise BadSeed(f"seed = {_shortly(value)}: must be a whole number of at least 0")
+        raise BadSeed(f"seed = {shown(value)}: must be a whole number of at least 0")
     return int(value)
 
 
 def whole_seeds(values: Any) -> list[int]:
     """Several seeds, at least one, each of them once."""
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
-        raise BadSeed(f"seeds = {_shortly(values)}: must be a list of whole numbers such as [0, 1, 2]")
+        raise BadSeed(f"seeds = {shown(values)}: must be a list of whole numbers such as [0, 1, 2]")
     seeds = [whole_seed(each) for each in values]
     if not seeds or len(set(seeds)) < len(seeds):
-        raise BadSeed(f"seeds = {_shortly(seeds)}: must be at least one, and none twice")
+        raise BadSeed(f"seeds = {shown(seeds)}: must be at least one, and none twice")
     return seeds
 
 
@@ -43,12 +45,6 @@ def joint_seed(run: int, own: int) -> int:
     (3, False)
     """
     return int(stream(run, "joint seed", own).integers(2**63)) if run else own
-
-
-def _shortly(value: Any) -> str:
-    """A value on one line."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def stream(seed: int, *names: str | int) -> np.random.Generator:

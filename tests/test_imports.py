@@ -11,8 +11,8 @@ PACKAGE = Path(__file__).parent.parent / "fednb"
 
 # From the bottom up. A module may import what stands in a line below its own, or beside it where the line says so.
 FLOORS = [
-    ("streams", "vectors", "lowest", "compat", "version", "progress", "files", "inputs", "declared"),
-    ("locks", "checks", "codetext"),
+    ("vectors", "lowest", "compat", "version", "progress", "files", "inputs", "declared"),
+    ("streams", "locks", "checks", "codetext"),
     ("filters", "record"),
     ("rounds",),
     ("parts",),

@@ -20,6 +20,16 @@ with lock(Path(sys.argv[1])):
 """
 
 
+@pytest.fixture
+def no_locks(monkeypatch):
+    """A file system that refuses locks."""
+
+    def refused(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+
+
 def test_a_second_process_waits_and_says_so(tmp_path, capfd):
     path = tmp_path / "deep" / "lock"
     held = [sys.executable, "-c", HOLD, str(path)]
@@ -64,20 +74,12 @@ def test_a_file_system_that_ignores_locks_is_refused(tmp_path, monkeypatch):
         pass
 
 
-def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch):
-    def refused(*_):
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr(fcntl, "flock", refused)
+def test_a_file_system_without_locks_is_refused(tmp_path, no_locks):
     with pytest.raises(NotAlone, match="No locks available"), lock(tmp_path / "lock"):
         pass
 
 
-def test_one_process_can_do_without(tmp_path, monkeypatch):
-    def refused(*_):
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr(fcntl, "flock", refused)
+def test_one_process_can_do_without(tmp_path, no_locks, monkeypatch):
     monkeypatch.setenv("FEDNB_LOCKS", "off")
     with lock(tmp_path / "lock") as held:
         held.check()

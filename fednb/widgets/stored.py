@@ -62,15 +62,14 @@ def on_disk(name: str) -> Iterator[tuple[OnDisk, dict[str, Any]]]:
     One that has no state yet, or of an older version, whose setting no longer reads, is left out; a damaged one, too,
     and it is said.
     """
-    for entry in entries():
+    for entry in (e for e in entries() if (e.folder / name).exists() and e.state.exists()):
         try:
             about, _ = entry.about(), entry.history()
         except DamagedRun as error:
             print(f"fednb: {error}", file=sys.stderr)
             continue
-        if (entry.folder / name).exists() and entry.state.exists():
-            with suppress(TypeError, ValueError, KeyError):
-                yield OnDisk(entry, Setting(**about["setting"]), about["method"], about["seed"]), about
+        with suppress(TypeError, ValueError, KeyError):
+            yield OnDisk(entry, Setting(**about["setting"]), about["method"], about["seed"]), about
 
 
 @dataclass(frozen=True)
