@@ -8,16 +8,17 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from fednb import filters, parts
+from fednb import filters
+from fednb.algorithms import parts
+from fednb.algorithms.catalogue import card, method, methods, spec_grad_filter
+from fednb.base.version import __version__
+from fednb.core.record import L, P
+from fednb.core.rounds import Method, Part, cost, part
 from fednb.engines.problem import class_counts
 from fednb.engines.replay import replay
-from fednb.experiment import run
-from fednb.methods import card, method, methods, spec_grad_filter
-from fednb.probes import Probe
-from fednb.record import L, P
-from fednb.rounds import Method, Part, cost, part
-from fednb.setting import Setting
-from fednb.version import __version__
+from fednb.engines.setting import Setting
+from fednb.runs.experiment import run
+from fednb.runs.probes import Probe
 
 __all__ = [
     "L",
@@ -57,9 +58,9 @@ __all__ = [
 ]  # fmt: skip
 
 _LATER = {
-    "papers": ("fednb.paper", "papers"),
-    "verdict": ("fednb.claims", "verdict"),
-    "compare": ("fednb.report", "compare"),
+    "papers": ("fednb.study.paper", "papers"),
+    "verdict": ("fednb.study.claims", "verdict"),
+    "compare": ("fednb.study.page", "compare"),
     "gains": ("fednb.metrics.tidy", "gains"),
     "spectra": ("fednb.metrics.spectra", None),
     "embed": ("fednb.metrics.embed", None),
@@ -70,9 +71,9 @@ _LATER = {
     "landscape": ("fednb.metrics.landscape", None),
     "skew": ("fednb.metrics.skew", None),
     "to_target": ("fednb.metrics.cost", "to_target"),
-    "histories": ("fednb.grid", "histories"),
-    "page": ("fednb.report", "Page"),
-    "plots": ("fednb.plots", None),
+    "histories": ("fednb.runs.grid", "histories"),
+    "page": ("fednb.study.page", "Page"),
+    "plots": ("fednb.show.plots", None),
 }
 
 

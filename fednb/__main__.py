@@ -2,7 +2,7 @@
 
 import sys
 
-from fednb.cli import main
+from fednb.cli.commands import main
 
 if __name__ == "__main__":
     sys.exit(main())

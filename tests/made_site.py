@@ -5,7 +5,7 @@ import json
 
 import pandas as pd
 
-from fednb.evidence import EVIDENCE
+from fednb.study.evidence import EVIDENCE
 
 PAPER = """
 title = "Made & printed"
@@ -114,7 +114,13 @@ def bare(cell):
 def move_shelf(root, monkeypatch):
     """Papers, notebooks and the store are looked for under a folder."""
     monkeypatch.setenv("FEDNB_STORE", str(root / "store"))
-    for module in ("fednb.paper", "fednb.notebooks", "fednb.execution", "fednb.site.book", "fednb.site.publish"):
+    for module in (
+        "fednb.study.paper",
+        "fednb.study.notebooks",
+        "fednb.study.execution",
+        "fednb.show.site.book",
+        "fednb.show.site.publish",
+    ):
         monkeypatch.setattr(f"{module}.shelf", lambda name: root / name)
     monkeypatch.setitem(EVIDENCE, "made", lambda scale: table(5.0))
 

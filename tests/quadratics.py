@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fednb.record import Cohort, Server, Table
-from fednb.rounds import Method, blank, observed_local, observed_server
-from fednb.vectors import Layout
+from fednb.core.record import Cohort, Server, Table
+from fednb.core.rounds import Method, blank, observed_local, observed_server
+from fednb.core.vectors import Layout
 
 
 def vector(*numbers: float) -> Tensor:

@@ -1,6 +1,6 @@
 """A grid that runs in seconds: two methods on a few digits, with everything kept from both rounds."""
 
-from fednb.grid import Grid, Results
+from fednb.runs.grid import Grid, Results
 
 EVERYTHING = ["gradient", "perturbation", "move", "model"]
 SETTING = dict(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fednb.widgets import stored
+from fednb.show.explore import stored
 
 TINY = dict(data="digits", model="cnn-small", samples=150, clients=3, participation=1.0, batch=50, epochs=1, rounds=2)
 VIEW = "application/vnd.jupyter.widget-view+json"

@@ -6,10 +6,10 @@ import pytest
 import torch
 from small_grid import small_results
 
+from fednb.core.vectors import NoSuchLayer
 from fednb.metrics import embed, features
 from fednb.metrics.alike import PANELS, clouds, neighbours, places, spreads
 from fednb.metrics.tidy import finished
-from fednb.vectors import NoSuchLayer
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from quadratics import Federation, Quadratics, heterogeneous, one_round, quadrat
 from test_identities import MASK, gap, run
 from torch import Tensor
 
-from fednb.methods import (
+from fednb.algorithms.catalogue import (
     FEDAVG,
     FEDCM,
     FEDDYN,
@@ -28,7 +28,7 @@ from fednb.methods import (
     MOFEDSAM,
     SCAFFOLD,
 )
-from fednb.parts import (
+from fednb.algorithms.parts import (
     ClientRate,
     FlexibleRadius,
     FsaMomentum,
@@ -39,9 +39,9 @@ from fednb.parts import (
     WmsamMomentum,
     WmsamWeight,
 )
-from fednb.record import Cohort
-from fednb.rounds import Method, Part, cost, part
-from fednb.vectors import Layout, norm
+from fednb.core.record import Cohort
+from fednb.core.rounds import Method, Part, cost, part
+from fednb.core.vectors import Layout, norm
 
 CLOSE = dict(atol=1e-12, rtol=0)
 UNEQUAL = dict(w=1.0, steps=(3, 5, 2, 4), n=(1, 2, 3, 4))

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from fednb.algorithms.catalogue import CATALOGUE
+from fednb.core.rounds import cost
 from fednb.engines.replay import replay
-from fednb.methods import CATALOGUE
-from fednb.rounds import cost
 
 N, T, E, B, b = 3, 3, 2, 3, 8
 

@@ -8,17 +8,17 @@ import pytest
 import torch
 
 from fednb import filters as catalogue
+from fednb.algorithms.catalogue import method
 from fednb.bench import command, engines, filters, floor, kept, peers, precision, scale
 from fednb.bench.engines import Bare, Federation, Timed, beside_first, compared, raced, radius, runner, way_taken
 from fednb.bench.kept import in_table
 from fednb.bench.report import machine, table
 from fednb.bench.workload import BadWorkload, Workload, made, shape, usual
-from fednb.cli import main
+from fednb.cli.commands import main
 from fednb.engines import BadEngine
 from fednb.engines.loop import Loop
 from fednb.engines.problem import participants
-from fednb.methods import method
-from fednb.setting import BadSetting
+from fednb.engines.setting import BadSetting
 
 TINY = ["--data", "1x4x4", "--clients", "3", "--participants", "2", "--samples", "7", "--batch", "4", "--epochs", "1",
         "--test", "5", "--device", "cpu"]  # fmt: skip

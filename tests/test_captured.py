@@ -6,14 +6,14 @@ import weakref
 import pytest
 import torch
 
+from fednb.algorithms.catalogue import CATALOGUE, method
+from fednb.core.record import Table
+from fednb.core.rounds import observed_server
 from fednb.engines import captured, choose, expected
 from fednb.engines.problem import participants, problem_of
+from fednb.engines.setting import Setting
 from fednb.engines.stacked import PAYS, Stacked, way_of
-from fednb.experiment import fitted
-from fednb.methods import CATALOGUE, method
-from fednb.record import Table
-from fednb.rounds import observed_server
-from fednb.setting import Setting
+from fednb.runs.experiment import fitted
 
 SMALL = Setting(data="digits", model="cnn-small", partition="dirichlet(alpha=0.5)", clients=6, participation=0.5,
                 epochs=1, batch=10, samples=120, precision="fp64")  # fmt: skip

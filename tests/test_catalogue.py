@@ -8,16 +8,16 @@ import torch
 from quadratics import Federation, heterogeneous
 from torch import Tensor, nn
 
+from fednb.algorithms.catalogue import CATALOGUE
+from fednb.core.record import Table
+from fednb.core.rounds import Method, cost, observed_server
+from fednb.core.vectors import Layout
 from fednb.engines.loop import Loop
 from fednb.engines.problem import Problem, problem_of
 from fednb.engines.replay import Replay, replay
+from fednb.engines.setting import Setting
 from fednb.engines.stacked import Stacked
-from fednb.methods import CATALOGUE
 from fednb.models.bottleneck import Bottleneck
-from fednb.record import Table
-from fednb.rounds import Method, cost, observed_server
-from fednb.setting import Setting
-from fednb.vectors import Layout
 
 MASK = torch.tensor([[1, 0, 1, 0], [0, 1, 1, 1], [1, 1, 0, 0]], dtype=torch.bool)
 STEPS = 4

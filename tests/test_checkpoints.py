@@ -8,17 +8,18 @@ import pytest
 import torch
 from interrupts import Stop, stop_after
 
-from fednb import checkpoints, files, history_csv
-from fednb.checkpoints import Session
-from fednb.cli import main
-from fednb.experiment import run, run_of
-from fednb.files import DamagedFile
-from fednb.history_csv import Extent, Growing, rows_of, written
-from fednb.locks import NotAlone
-from fednb.methods import method
-from fednb.record import Server, Table
-from fednb.setting import Setting
-from fednb.store import Entry, OtherWriter, StoreError
+from fednb.algorithms.catalogue import method
+from fednb.base import files
+from fednb.base.files import DamagedFile
+from fednb.base.locks import NotAlone
+from fednb.cli.commands import main
+from fednb.core.record import Server, Table
+from fednb.engines.setting import Setting
+from fednb.runs import checkpoints, history_csv
+from fednb.runs.checkpoints import Session
+from fednb.runs.experiment import run, run_of
+from fednb.runs.history_csv import Extent, Growing, rows_of, written
+from fednb.runs.store import Entry, OtherWriter, StoreError
 
 SMALL = Setting(
     clients=4, participation=0.5, rounds=4, epochs=1, batch=50, samples=300, partition="dirichlet(alpha=0.5)"
@@ -198,8 +199,8 @@ def test_going_on_hashes_the_state_once(monkeypatch):
     work = Work()
     with work.entry.lock() as held:
         work.begin(held).rounds(1)
-        monkeypatch.setattr("fednb.store.weights_digest", None)
-        monkeypatch.setattr("fednb.checkpoints.weights_digest", None)
+        monkeypatch.setattr("fednb.runs.store.weights_digest", None)
+        monkeypatch.setattr("fednb.runs.checkpoints.weights_digest", None)
         assert len(Work().begin(held).history) == 1
 
 

@@ -5,8 +5,8 @@ from math import inf, nan
 import pandas as pd
 import pytest
 
-from fednb.claims import Claim, verdict
-from fednb.rules import KINDS
+from fednb.study.claims import Claim, verdict
+from fednb.study.rules import KINDS
 
 FALLING, RISING = [4, 3, 2, 1], [1, 2, 3, 4]
 

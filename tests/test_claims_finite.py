@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 from every_kind import EVERY_KIND
 
-from fednb.claims import BadClaim, BadTable, Claim, verdict
-from fednb.rules import KINDS
+from fednb.study.claims import BadClaim, BadTable, Claim, verdict
+from fednb.study.rules import KINDS
 
 
 def claim(of, **more):

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fednb.cli import main
+from fednb.cli.commands import main
 
 RUN = ["run", "fedfft", "--clients", "3", "--participation", "1", "--rounds", "2", "--epochs", "1", "--batch", "50",
        "--samples", "120", "--partition", "iid", "--quiet"]  # fmt: skip
@@ -88,7 +88,7 @@ def test_words_that_the_parser_does_not_know_exit_2(capsys):
 def test_every_setting_field_is_an_option(capsys):
     from dataclasses import fields
 
-    from fednb.setting import Setting
+    from fednb.engines.setting import Setting
 
     with pytest.raises(SystemExit):
         main(["run", "--help"])

@@ -14,18 +14,19 @@ import pytest
 import torch
 
 import fednb as fn
-from fednb import keys, models, parts
-from fednb.codetext import Unreadable, describe, is_outside
-from fednb.compose import NAMES
+from fednb import models, parts
+from fednb.algorithms.catalogue import method
+from fednb.algorithms.parts import FilterGradient, Sam
+from fednb.algorithms.sums import NAMES
+from fednb.base.codetext import Unreadable, describe, is_outside
+from fednb.core.rounds import Method
 from fednb.data import sources
 from fednb.data.labels import Iid
+from fednb.engines.setting import Setting
 from fednb.filters import Filter, HighPass
-from fednb.keys import identify, key_of
-from fednb.methods import method
-from fednb.parts import FilterGradient, Sam
-from fednb.probes import Probe
-from fednb.rounds import Method
-from fednb.setting import Setting
+from fednb.runs import keys
+from fednb.runs.keys import identify, key_of
+from fednb.runs.probes import Probe
 
 
 def key(setting: Setting, name: str | Method) -> str:
@@ -38,8 +39,8 @@ def of_part(part: Any) -> str:
 
 CELL = """
     from fednb.filters import Filter
-    from fednb.parts import FilterGradient
-    from fednb.rounds import Part, part
+    from fednb.algorithms.parts import FilterGradient
+    from fednb.core.rounds import Part, part
     from dataclasses import dataclass
 
     SCALE = 2.0
@@ -104,7 +105,7 @@ def test_a_cell_run_again_is_the_same_run(known):
 def test_a_class_of_a_known_name_does_not_take_its_place():
     """`Sam` written in a notebook, with another body or the same: FedSAM's run stays FedSAM's."""
     source = """
-        from fednb.rounds import Part, part
+        from fednb.core.rounds import Part, part
         @part
         class Sam(Part):
             rho: float = 0.1
@@ -115,7 +116,7 @@ def test_a_class_of_a_known_name_does_not_take_its_place():
     """
     other = cell(source, "Sam")
     assert repr(other()) == repr(Sam()) and of_part(other()) != of_part(Sam())
-    child = cell("from fednb.parts import Sam as Old\nclass Sam(Old): pass", "Sam")
+    child = cell("from fednb.algorithms.parts import Sam as Old\nclass Sam(Old): pass", "Sam")
     assert repr(child()) == repr(Sam()) and of_part(child()) != of_part(Sam())
     other.__module__ = Sam.__module__  # even where it says that it is the package's
     assert of_part(other()) != of_part(Sam())
@@ -194,7 +195,7 @@ def test_lambdas_partials_and_wrapped_functions_count():
 
 
 MEMBERS = """
-    from fednb.rounds import Part, part
+    from fednb.core.rounds import Part, part
     import functools
 
     @part
@@ -228,7 +229,7 @@ def test_decorated_members_count(before, after):
 
 def test_bases_from_outside_count():
     source = """
-        from fednb.rounds import Part
+        from fednb.core.rounds import Part
         class Base(Part):
             by = 1
         class Mine(Base):
@@ -316,7 +317,7 @@ def test_two_processes_agree(tmp_path):
     """Whatever their hash seeds, for code from outside too."""
     program = textwrap.dedent(CELL) + textwrap.dedent("""
         import fednb as fn
-        from fednb.keys import identify, key_of
+        from fednb.runs.keys import identify, key_of
         WORDS = {"a", "b", "c", "d"}
         @dataclass(frozen=True)
         class Kept(Filter):

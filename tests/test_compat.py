@@ -1,4 +1,4 @@
-"""torchvision imports through fednb.compat, and only through it, whether or not its compiled operators load."""
+"""torchvision imports through fednb.base.compat, and only through it, whether or not its compiled operators load."""
 
 import ast
 import subprocess
@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from fednb import compat
+from fednb.base import compat
 
 ROOT = Path(__file__).resolve().parents[1]
 
 FRESH = """
-from fednb.compat import torchvision
+from fednb.base.compat import torchvision
 import torch
 from torchvision.transforms import v2
 net = torchvision.models.resnet18(num_classes=10).eval()

@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 
 import fednb as fn
-from fednb.grid import Grid
-from fednb.methods import sums
+from fednb.algorithms.catalogue import sums
+from fednb.core.rounds import BadMethod, Method
+from fednb.engines.setting import Setting
 from fednb.metrics.composed import (
     AXES,
     Network,
@@ -23,8 +24,7 @@ from fednb.metrics.composed import (
     of_runs,
     trained,
 )
-from fednb.rounds import BadMethod, Method
-from fednb.setting import Setting
+from fednb.runs.grid import Grid
 
 TERMS = {
     "ascent": {"no ascent": "", "SAM": "sam(0.1)"},

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import nn
 
+from fednb.algorithms.catalogue import method
+from fednb.core.rounds import Method
 from fednb.engines.replay import Replay, replay
-from fednb.methods import method
-from fednb.rounds import Method
 
 FILES = sorted((Path(__file__).parent / "golden").glob("*.npz"))
 ENGINES = ("loop", "stacked")

@@ -7,14 +7,14 @@ from torch.distributions import Normal, kl_divergence
 from torch.nn import functional
 
 import fednb as fn
+from fednb.algorithms.parts import ClassGaussians, PrivateHead, Uniform
+from fednb.algorithms.parts.cr import BANK, bank, divergence
+from fednb.core.rounds import BadParameter, Method
 from fednb.engines.replay import replay
-from fednb.experiment import NoFittingModel, fitted
+from fednb.engines.setting import Setting
 from fednb.models import build
 from fednb.models.bottleneck import Bottleneck
-from fednb.parts import ClassGaussians, PrivateHead, Uniform
-from fednb.parts.cr import BANK, bank, divergence
-from fednb.rounds import BadParameter, Method
-from fednb.setting import Setting
+from fednb.runs.experiment import NoFittingModel, fitted
 
 Z, CLASSES = 2, 3
 

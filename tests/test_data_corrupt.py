@@ -11,7 +11,7 @@ from fednb.data.corrupt import CORRUPTIONS, KINDS, corrupted, corrupted_by
 from fednb.data.dataset import Dataset
 from fednb.data.partition import FeatureShift, PartitionFailed, counts
 from fednb.engines.problem import data_of, dealt
-from fednb.setting import Setting
+from fednb.engines.setting import Setting
 
 FIFTEEN = (
     "gaussian-noise shot-noise impulse-noise defocus-blur glass-blur motion-blur zoom-blur snow frost fog brightness "

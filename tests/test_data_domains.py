@@ -14,8 +14,8 @@ from fednb.data.domains import LeaveOneOut
 from fednb.data.partition import PartitionFailed, parse
 from fednb.data.sources import DataNotFound, load
 from fednb.engines.problem import dealt, problem_of
-from fednb.experiment import run
-from fednb.setting import Setting
+from fednb.engines.setting import Setting
+from fednb.runs.experiment import run
 
 OFFICE = ("Art", "Clipart", "Product", "Real World")
 MADE = Setting(data="office-home-made", model="cnn-small", clients=5, participation=1.0, rounds=2, epochs=1, batch=16)

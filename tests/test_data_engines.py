@@ -9,6 +9,9 @@ import torch
 from torch import nn
 
 import fednb as fn
+from fednb.algorithms.catalogue import method
+from fednb.core.record import Table
+from fednb.core.rounds import observed_server
 from fednb.data import shift
 from fednb.data.partition import PartitionFailed
 from fednb.data.resident import Resident
@@ -17,11 +20,8 @@ from fednb.engines import choose
 from fednb.engines.loop import Loop
 from fednb.engines.pool import Pool
 from fednb.engines.problem import clients_of, data_of, dealt, own_split, participants, problem_of
+from fednb.engines.setting import Setting
 from fednb.engines.stacked import Stacked
-from fednb.methods import method
-from fednb.record import Table
-from fednb.rounds import observed_server
-from fednb.setting import Setting
 
 TOPICS = Setting(
     data="yahoo-answers-made", model="fasttext", partition="dirichlet(alpha=0.5, minimum=2)", clients=6, rounds=2,

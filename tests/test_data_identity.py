@@ -7,13 +7,13 @@ import torch
 from test_data_domains import write_domains
 from test_experiment import interrupted
 
+from fednb.algorithms.catalogue import method
 from fednb.data import sources
 from fednb.data.identity import OtherSamples, extent, identity
 from fednb.data.sources import load
-from fednb.experiment import run, run_of
-from fednb.methods import method
-from fednb.report import provenance
-from fednb.setting import Setting
+from fednb.engines.setting import Setting
+from fednb.runs.experiment import run, run_of
+from fednb.study.page import provenance
 
 SETTING = Setting(data="domains", model="cnn-small", clients=2, participation=1.0, rounds=3, epochs=1, batch=8)
 

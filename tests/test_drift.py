@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from fednb.core.vectors import Layout
 from fednb.filters import Centralize, ClipToMedian, HighPass, LocalAverage, LowPass, RandomBand, Rescale
 from fednb.metrics import drift
 from fednb.metrics.drift import WHOLE, Turned, agreement, agreements, distances, divergence
 from fednb.metrics.spectra import TooFewClients
 from fednb.metrics.tidy import NotKept
-from fednb.vectors import Layout
 
 
 def layout(**sizes) -> Layout:

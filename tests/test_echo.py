@@ -13,13 +13,13 @@ from torch.nn.functional import cross_entropy
 
 from fednb.data.sources import load
 from fednb.engines.problem import dealt, problem_of
-from fednb.evidence import EVIDENCE
+from fednb.engines.setting import Setting
 from fednb.metrics import align, echo
 from fednb.metrics.features import NeedsStatistics
 from fednb.metrics.tidy import NotKept
 from fednb.models import build
-from fednb.probes import Probe
-from fednb.setting import Setting
+from fednb.runs.probes import Probe
+from fednb.study.evidence import EVIDENCE
 
 KEPT = ["perturbation", "global", "move"]
 

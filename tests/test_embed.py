@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from fednb.core.vectors import Layout
 from fednb.metrics.embed import (
     TooFewPoints,
     chosen_layers,
@@ -20,7 +21,6 @@ from fednb.metrics.embed import (
     tsne,
 )
 from fednb.metrics.tidy import Cloud
-from fednb.vectors import Layout
 
 
 def vectors(clients=6, P=40, rank=2, seed=0):

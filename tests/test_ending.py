@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from fednb import cli
-from fednb.ending import Ended, exit_status, farewell, saving_signals
-from fednb.engines.crew import WorkerFailed
+from fednb.base.processes.ending import Ended, exit_status, farewell, saving_signals
+from fednb.base.processes.member import WorkerFailed
+from fednb.cli.commands import commands as cli
 
 
 def test_a_signal_is_an_interrupt_with_a_number():

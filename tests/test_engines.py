@@ -10,16 +10,17 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from fednb.algorithms.catalogue import method
+from fednb.base.processes.member import WorkerFailed
+from fednb.core.record import Table
+from fednb.core.rounds import Method, Part, observed_server, part
 from fednb.engines import BadEngine, choose, pool
-from fednb.engines.crew import LOSSES, WorkerFailed
+from fednb.engines.crew import LOSSES
 from fednb.engines.loop import Loop, single_oracle
 from fednb.engines.problem import participants, problem_of
+from fednb.engines.setting import Setting
 from fednb.engines.stacked import NeedsGroupNorm, Stacked, stacked_oracle
-from fednb.experiment import run
-from fednb.methods import method
-from fednb.record import Table
-from fednb.rounds import Method, Part, observed_server, part
-from fednb.setting import Setting
+from fednb.runs.experiment import run
 
 SMALL = Setting(clients=6, participation=0.5, rounds=2, epochs=1, batch=32, partition="dirichlet(alpha=0.3)")
 

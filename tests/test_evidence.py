@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from fednb.engines.problem import class_counts
-from fednb.evidence import EVIDENCE, accuracy, client_sizes, curves, early, last_round, late, setbacks, thinned
-from fednb.report import Page
-from fednb.setting import Setting
+from fednb.engines.setting import Setting
+from fednb.study.evidence import EVIDENCE, accuracy, client_sizes, curves, early, last_round, late, setbacks, thinned
+from fednb.study.page import Page
 
 
 def made(accuracies, rounds=None):

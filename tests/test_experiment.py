@@ -12,14 +12,14 @@ import pytest
 import torch
 from interrupts import Stop, stop_after
 
-from fednb import experiment
-from fednb.checkpoints import Checkpoints
-from fednb.experiment import run, run_of
-from fednb.files import load_tensors
-from fednb.methods import CATALOGUE, method
-from fednb.record import Server, Table
-from fednb.setting import Setting
-from fednb.store import Entry, UnknownRun, find
+from fednb.algorithms.catalogue import CATALOGUE, method
+from fednb.base.files import load_tensors
+from fednb.core.record import Server, Table
+from fednb.engines.setting import Setting
+from fednb.runs import experiment
+from fednb.runs.checkpoints import Checkpoints
+from fednb.runs.experiment import run, run_of
+from fednb.runs.store import Entry, UnknownRun, find
 
 SMALL = Setting(
     clients=4, participation=0.5, rounds=4, epochs=1, batch=50, samples=300, partition="dirichlet(alpha=0.5)"
@@ -63,7 +63,7 @@ def test_every_method_resumes_exactly(name, store, monkeypatch):
 
 def test_a_finished_run_is_not_run_again(monkeypatch):
     first = run(SMALL, "FedAvg", progress=False)
-    monkeypatch.setattr("fednb.experiment.choose", lambda *a, **k: pytest.fail("it trained again"))
+    monkeypatch.setattr("fednb.runs.experiment.choose", lambda *a, **k: pytest.fail("it trained again"))
     again = run(SMALL, "FedAvg", progress=False)
     assert again.key == first.key and again.weights_sha256 == first.weights_sha256
 
@@ -131,7 +131,7 @@ def test_evaluation_can_be_rarer_but_the_last_round_counts():
 
 
 def command(*more, store):
-    base = [sys.executable, "-m", "fednb.cli", "run", "SCAFFOLD", "--clients", "4", "--participation", "1.0",
+    base = [sys.executable, "-m", "fednb.cli.commands", "run", "SCAFFOLD", "--clients", "4", "--participation", "1.0",
             "--samples", "400", "--rounds", "6", "--epochs", "6", "--engine", "pool", "--workers", "2", "--quiet",
             "--json"]  # fmt: skip
     return [*base, *more], {**os.environ, "FEDNB_STORE": str(store)}
@@ -177,7 +177,7 @@ class Slow:
 
     def __init__(self, monkeypatch):
         self.now, self.saved = 0.0, []
-        monkeypatch.setattr("fednb.checkpoints.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("fednb.runs.checkpoints.time.monotonic", lambda: self.now)
 
     def save(self, s, rows, changed, history):
         self.now += 1.0

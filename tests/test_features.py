@@ -6,6 +6,7 @@ from small_grid import small_results
 from torch import nn
 from torch.nn import functional
 
+from fednb.core.vectors import NoSuchLayer
 from fednb.engines.objective import Objective
 from fednb.metrics.features import (
     PENULTIMATE,
@@ -18,7 +19,6 @@ from fednb.metrics.features import (
 from fednb.metrics.sample import CHUNK, drawn, sample_of
 from fednb.metrics.tidy import NotKept
 from fednb.models import build
-from fednb.vectors import NoSuchLayer
 
 NONE = torch.zeros(0)
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 import pytest
 import torch
 
-from fednb import files
-from fednb.files import Contents, DamagedFile
+from fednb.base import files
+from fednb.base.files import Contents, DamagedFile
 
 
 @pytest.fixture

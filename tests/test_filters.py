@@ -15,6 +15,7 @@ from scipy.ndimage import gaussian_filter1d
 from torch import Tensor
 
 from fednb import filters
+from fednb.core.vectors import Layout, norm, unit
 from fednb.filters import (
     Centralize,
     ClipToMedian,
@@ -30,7 +31,6 @@ from fednb.filters import (
     RandomBand,
     Rescale,
 )
-from fednb.vectors import Layout, norm, unit
 
 KERNEL = (4, 3, 3, 3)  # the shape of a small convolution: 108 numbers
 

@@ -5,16 +5,16 @@ import gc
 import pytest
 import torch
 
+from fednb.algorithms.catalogue import CATALOGUE, method
+from fednb.core.record import Table
+from fednb.core.rounds import Method, Part, observed_server, part
 from fednb.engines import captured
 from fednb.engines.loop import Loop
 from fednb.engines.objective import arithmetic
 from fednb.engines.problem import participants, problem_of
+from fednb.engines.setting import Setting
 from fednb.engines.stacked import Stacked
-from fednb.experiment import fitted
-from fednb.methods import CATALOGUE, method
-from fednb.record import Table
-from fednb.rounds import Method, Part, observed_server, part
-from fednb.setting import Setting
+from fednb.runs.experiment import fitted
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")]
 SMALL = Setting(data="digits", model="cnn-small", partition="dirichlet(alpha=0.5)", clients=6, participation=0.5,

@@ -9,9 +9,7 @@ from pytest import approx
 from quadratics import Federation, heterogeneous, one_round, quadratic, vector
 from torch import Tensor, nn
 
-from fednb.engines.replay import Replay, replay
-from fednb.filters import HighPass, LocalAverage, LowPass, Rescale
-from fednb.methods import (
+from fednb.algorithms.catalogue import (
     FEDAVG,
     FEDCM,
     FEDDYN,
@@ -28,10 +26,12 @@ from fednb.methods import (
     method,
     spec_grad_filter,
 )
-from fednb.parts import ClientMomentum, Dyn, FilterGradient, FilterPerturbation, Prox, Sam, Scaffold
-from fednb.record import P
-from fednb.rounds import Method, Part, part
-from fednb.vectors import Layout, norm
+from fednb.algorithms.parts import ClientMomentum, Dyn, FilterGradient, FilterPerturbation, Prox, Sam, Scaffold
+from fednb.core.record import P
+from fednb.core.rounds import Method, Part, part
+from fednb.core.vectors import Layout, norm
+from fednb.engines.replay import Replay, replay
+from fednb.filters import HighPass, LocalAverage, LowPass, Rescale
 
 MASK = torch.tensor([[1, 0, 1, 0], [0, 1, 1, 1], [1, 1, 0, 0], [1, 0, 1, 1]], dtype=torch.bool)
 EVERYONE = torch.ones(4, 4, dtype=torch.bool)

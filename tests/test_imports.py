@@ -9,39 +9,23 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "fednb"
 
-# From the bottom up. A module may import what stands in a line below its own, or beside it where the line says so.
+# From the bottom up. A folder may import what stands in a line below its own.
 FLOORS = [
-    ("vectors", "lowest", "compat", "version", "progress", "files", "inputs", "declared"),
-    ("streams", "locks", "checks", "codetext"),
-    ("filters", "record"),
-    ("rounds",),
-    ("parts",),
-    ("compose", "card"),
-    ("methods",),
+    ("base",),
+    ("core",),
+    ("filters",),
+    ("algorithms",),
     ("data", "models"),
-    ("setting",),
-    ("engines", "keys"),
-    ("history_csv", "ending"),
-    ("store",),
-    ("checkpoints",),
-    ("probes",),
-    ("evaluate",),
-    ("experiment",),
-    ("grid",),
+    ("engines",),
+    ("runs",),
     ("metrics",),
-    ("evidence", "rules", "plots"),
-    ("claims",),
-    ("report",),
-    ("paper",),
-    ("parameters",),
-    ("execution",),
-    ("notebooks", "verify", "jobs", "bench", "widgets"),
-    ("store_command", "site"),
+    ("study", "bench"),
+    ("show",),
     ("cli",),
     ("__main__",),
 ]
 LEVEL = {name: level for level, names in enumerate(FLOORS) for name in names}
-MATHEMATICS = ("streams", "vectors", "lowest", "filters", "record", "rounds", "parts", "compose", "methods")
+MATHEMATICS = ("core", "filters", "algorithms")
 ALLOWED = {
     "torch",
     "numpy",
@@ -53,40 +37,50 @@ ALLOWED = {
     "torchvision",
     *sys.stdlib_module_names,
 }
-LATER = {"matplotlib", "seaborn", "papermill"}  # plots.py, notebooks.py: loaded when asked for
-JUPYTER = {"ipywidgets", "IPython", "PIL", "matplotlib"}  # widgets: an extra, loaded when an explorer is
-OPTIONAL = {
+OPTIONAL = {  # by folder or file: extras, loaded when they are asked for
+    "show/plots": {"matplotlib", "seaborn"},
+    "show/explore": {"ipywidgets", "IPython", "PIL", "matplotlib"},
+    "study/notebooks.py": {"papermill"},
     "models/vit.py": {"timm"},  # an extra: loaded when the model is asked for
     "data/pictures.py": {"PIL"},  # torchvision and matplotlib bring Pillow; loaded when images are decoded
     "data/corrupt.py": {"PIL"},
     "data/domains.py": {"PIL"},
-    "site/text.py": {"nbconvert", "latex2mathml"},  # an extra: loaded when the site is published
-    "site/notebook.py": {"nbconvert", "nbformat", "traitlets"},
+    "show/site/text.py": {"nbconvert", "latex2mathml"},  # an extra: loaded when the site is published
+    "show/site/notebook.py": {"nbconvert", "nbformat", "traitlets"},
     "bench/peers.py": {"pfl"},  # an extra: loaded when peers are timed
-    "lowest/kernels.py": {"triton"},  # comes with torch where there is a GPU; loaded when a vector lies on one
+    "filters/fast/kernels.py": {"triton"},  # comes with torch where there is a GPU; loaded when a vector lies on one
 }
 
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+FILES = {module_of(p): p for p in PACKAGE.rglob("*.py")}
 
 
 def room(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imported(path: Path, top_level_only: bool = False) -> set[str]:
-    """The modules that a file names; type-checking imports do not count, they never run."""
+def imported(path: Path, types: bool = False) -> set[str]:
+    """The modules that a file names; what only a type checker imports is left out unless asked for."""
     tree = ast.parse(path.read_text())
     hidden = {
         id(inner)
         for node in ast.walk(tree)
-        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING" and not types
         for inner in ast.walk(node)
     }
-    nodes = [n for n in (tree.body if top_level_only else ast.walk(tree)) if id(n) not in hidden]
+    nodes = [n for n in ast.walk(tree) if id(n) not in hidden]
     names = {a.name for n in nodes if isinstance(n, ast.Import) for a in n.names}
     for n in nodes:
         if isinstance(n, ast.ImportFrom) and n.level == 0:
-            names |= {f"{n.module}.{a.name}" for a in n.names} if n.module == "fednb" else {n.module or ""}
+            inside = {f"{n.module}.{a.name}" for a in n.names}
+            modules = {name for name in inside if name in FILES}
+            names |= modules | ({n.module or ""} if inside - modules else set())
     return names
 
 
@@ -101,14 +95,47 @@ def test_imports_point_down(path):
             assert LEVEL[other] < mine, f"{path.name} imports {name}, which stands beside or above it"
 
 
+def test_no_files_import_each_other_in_a_circle():
+    """Not even for their types."""
+    above: dict[str, set[str]] = {m: {n for n in imported(p, types=True) if n in FILES} for m, p in FILES.items()}
+    while bottom := {m for m, below in above.items() if not below & (set(above) - {m})}:
+        above = {m: below for m, below in above.items() if m not in bottom}
+    assert sorted(above) == ["fednb"] or not above, f"a circle among {sorted(above)}"
+
+
+def test_the_ground_floor_is_seen_at_a_glance():
+    """At most 14 entries beside the two files that Python asks for, each folder with a sentence on what it may import."""
+    entries = [p for p in PACKAGE.iterdir() if not p.name.startswith(("__", "."))]
+    assert len(entries) <= 14
+    for folder in (p for p in entries if p.is_dir() and p.name[0] != "_"):
+        says = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+        assert "Imports " in says.splitlines()[0], folder.name
+
+
+def test_no_module_is_hidden_by_another_thing_of_its_name():
+    code = """
+import importlib, pkgutil, fednb, types
+for found in pkgutil.walk_packages(fednb.__path__, "fednb."):
+    if found.name.endswith(("__main__", "fast.kernels")):
+        continue
+    module = importlib.import_module(found.name)
+for found in pkgutil.walk_packages(fednb.__path__, "fednb."):
+    above, _, name = found.name.rpartition(".")
+    if not found.name.endswith(("__main__", "fast.kernels")):
+        assert isinstance(getattr(importlib.import_module(above), name), types.ModuleType), found.name
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_every_room_is_in_the_plan():
     assert {room(p) for p in MODULES} == set(LEVEL)
 
 
 def test_a_part_never_imports_another():
-    for path in (PACKAGE / "parts").glob("*.py"):
-        if path.name != "__init__.py":
-            assert not [name for name in imported(path) if name.startswith("fednb.parts")], path.name
+    paths = [p for p in MODULES if module_of(p).startswith("fednb.algorithms.parts.")]
+    assert paths
+    for path in paths:
+        assert not [name for name in imported(path) if name.startswith("fednb.algorithms.parts")], path.name
 
 
 def test_mathematics_knows_no_data_models_or_files():
@@ -119,8 +146,8 @@ def test_mathematics_knows_no_data_models_or_files():
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_third_parties_are_the_declared_ones(path):
     roots = {name.split(".")[0] for name in imported(path)} - {"__future__"}
-    extra = {"plots": LATER, "notebooks": LATER, "widgets": JUPYTER}.get(room(path), set())
-    assert roots <= ALLOWED | extra | OPTIONAL.get(path.relative_to(PACKAGE).as_posix(), set())
+    here = path.relative_to(PACKAGE)
+    assert roots <= ALLOWED | OPTIONAL.get(here.as_posix(), set()) | OPTIONAL.get(here.parent.as_posix(), set())
 
 
 def test_import_is_light():
@@ -137,11 +164,3 @@ def test_everything_promised_is_there():
     assert [name for name in fednb.__all__ if not hasattr(fednb, name)] == []
     with pytest.raises(AttributeError, match="no attribute 'methodz'"):
         fednb.methodz  # noqa: B018
-
-
-def test_names_stay_what_they_are_whatever_was_imported_before():
-    """A module of the name of a function would take its place in the package."""
-    code = (
-        "import fednb.cli, fednb.verify, fednb.notebooks, fednb as fn; assert callable(fn.papers) and callable(fn.card)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

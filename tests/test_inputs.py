@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from fednb.cli import main, plain
-from fednb.compose import BadTerm
+from fednb.algorithms.catalogue import method
+from fednb.algorithms.parts import AdaptiveWeights, FlexibleRadius, Sam
+from fednb.algorithms.sums import BadTerm
+from fednb.base.inputs import BadFile, one_line, read_rows, read_toml, shown
+from fednb.cli.commands import main, plain
+from fednb.core.rounds import BadParameter
 from fednb.data.partition import parse
 from fednb.data.split import PartitionFailed
-from fednb.inputs import BadFile, one_line, read_rows, read_toml, shown
-from fednb.methods import method
-from fednb.paper import Paper
-from fednb.parts import AdaptiveWeights, FlexibleRadius, Sam
-from fednb.rounds import BadParameter
-from fednb.setting import BadSetting, Setting
+from fednb.engines.setting import BadSetting, Setting
+from fednb.study.paper import Paper
 
 MANY = list(range(1, 401))
 

@@ -14,10 +14,7 @@ from test_identities import MASK
 from test_identities import run as on_a_network
 from test_server_parts import slopes
 
-from fednb.engines.loop import Loop
-from fednb.engines.problem import problem_of
-from fednb.evaluate import tuned
-from fednb.methods import (
+from fednb.algorithms.catalogue import (
     CATALOGUE,
     FEDAVG,
     FEDCM,
@@ -31,12 +28,15 @@ from fednb.methods import (
     FEDWMSAM,
     SCAFFOLD,
 )
-from fednb.paper import papers
-from fednb.parts import Dyn, FsaMomentum, SummedMoves
-from fednb.record import Table
-from fednb.rounds import Method, Part
-from fednb.setting import Setting
-from fednb.vectors import Layout, norm
+from fednb.algorithms.parts import Dyn, FsaMomentum, SummedMoves
+from fednb.core.record import Table
+from fednb.core.rounds import Method, Part
+from fednb.core.vectors import Layout, norm
+from fednb.engines.loop import Loop
+from fednb.engines.problem import problem_of
+from fednb.engines.setting import Setting
+from fednb.runs.evaluate import tuned
+from fednb.study.paper import papers
 
 
 def only(*parts: Part) -> Method:

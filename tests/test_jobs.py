@@ -2,10 +2,10 @@
 
 import pytest
 
-from fednb import cli
-from fednb.cli import main
-from fednb.jobs import JobsFailed, jobs_of, run_all
-from fednb.paper import papers
+from fednb.cli.commands import commands as cli
+from fednb.cli.commands import main
+from fednb.study.jobs import JobsFailed, jobs_of, run_all
+from fednb.study.paper import papers
 
 
 @pytest.fixture(autouse=True)

@@ -9,20 +9,21 @@ import pytest
 import torch
 
 import fednb as fn
-from fednb import keys, models, parts
-from fednb.codetext import describe
-from fednb.compose import NAMES
+from fednb import models, parts
+from fednb.algorithms.catalogue import CATALOGUE, method
+from fednb.algorithms.parts import Sam, Scaffold
+from fednb.algorithms.sums import NAMES
+from fednb.base.codetext import describe
+from fednb.base.streams import BadSeed
+from fednb.core.rounds import Method
 from fednb.data.labels import Iid
 from fednb.engines.problem import participants, problem_of
-from fednb.experiment import run_of
-from fednb.grid import Grid
-from fednb.keys import identify, key_of
-from fednb.methods import CATALOGUE, method
-from fednb.parts import Sam, Scaffold
-from fednb.probes import Probe
-from fednb.rounds import Method
-from fednb.setting import Setting
-from fednb.streams import BadSeed
+from fednb.engines.setting import Setting
+from fednb.runs import keys
+from fednb.runs.experiment import run_of
+from fednb.runs.grid import Grid
+from fednb.runs.keys import identify, key_of
+from fednb.runs.probes import Probe
 
 PAPER = Setting(data="cifar10", partition="dirichlet(0.1)", model="resnet18-gn", clients=100, participation=0.1,
                 sampling="coin", rounds=800, epochs=5, batch=50)  # fmt: skip

@@ -6,10 +6,10 @@ import pytest
 import torch
 from small_grid import small_results
 
+from fednb.core.vectors import Layout
 from fednb.metrics import cka, features, hessian, landscape
 from fednb.metrics.landscape import extremes, filter_normalised, line, plane, random_direction, roughness, steps
 from fednb.models import build
-from fednb.vectors import Layout
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from fednb.locks import NotAlone, lock
+from fednb.base.locks import NotAlone, lock
 
 HOLD = """
 import sys
 from pathlib import Path
-from fednb.locks import lock
+from fednb.base.locks import lock
 with lock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.readline()

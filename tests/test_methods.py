@@ -6,10 +6,19 @@ from quadratics import one_round, quadratic
 
 import fednb as fn
 from fednb import filters, parts
+from fednb.algorithms.catalogue import CATALOGUE, FEDAVG, FEDDYN, FEDFFT, FEDFFT_D, FEDSAM, SCAFFOLD, UnknownMethod
+from fednb.algorithms.parts import (
+    ClientMomentum,
+    Dyn,
+    FilterGradient,
+    FilterPerturbation,
+    Prox,
+    Sam,
+    Scaffold,
+    ServerMomentum,
+)
+from fednb.core.rounds import STAGES, BadMethod, BadParameter, Method, P, Part, cost, part
 from fednb.filters import GaussianDetrend, HighPass, LocalAverage, Permuted, RandomBand
-from fednb.methods import CATALOGUE, FEDAVG, FEDDYN, FEDFFT, FEDFFT_D, FEDSAM, SCAFFOLD, UnknownMethod
-from fednb.parts import ClientMomentum, Dyn, FilterGradient, FilterPerturbation, Prox, Sam, Scaffold, ServerMomentum
-from fednb.rounds import STAGES, BadMethod, BadParameter, Method, P, Part, cost, part
 
 METHODS = [entry.method for entry in CATALOGUE.values()]
 each = pytest.mark.parametrize("m", METHODS, ids=str)

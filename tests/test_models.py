@@ -127,7 +127,7 @@ def test_first_weights_of_resnet18_have_the_norm_that_makes_clipping_bite():
 
 @pytest.mark.parametrize("kind", ["gn", "bn"])
 def test_resnet18_is_torchvisions(kind):
-    from fednb.compat import torchvision
+    from fednb.base.compat import torchvision
 
     layer = (lambda channels: torch.nn.GroupNorm(2, channels)) if kind == "gn" else None
     theirs = torchvision.models.resnet18(num_classes=10, norm_layer=layer).eval()
@@ -139,7 +139,7 @@ def test_resnet18_is_torchvisions(kind):
 
 
 def test_first_weights_are_torchvisions_under_the_same_generator():
-    from fednb.compat import torchvision
+    from fednb.base.compat import torchvision
     from fednb.models.resnet import resnet18
 
     with torch.random.fork_rng(devices=[]):

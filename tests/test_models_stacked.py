@@ -118,7 +118,7 @@ def test_batchnorm_moves_its_statistics_in_training_only():
 
 
 def test_dense_layers_are_torchvisions_with_the_new_channels_in_front():
-    from fednb.compat import torchvision
+    from fednb.base.compat import torchvision
     from fednb.models.densenet import GROWTH, Layer
 
     theirs = torchvision.models.densenet._DenseLayer(64, GROWTH, bn_size=4, drop_rate=0.0).double()

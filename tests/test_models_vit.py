@@ -8,12 +8,12 @@ import torch
 from torch import nn
 from torch.func import grad_and_value, vmap
 
-import fednb.compat  # noqa: F401  (timm imports torchvision, which must be mended first)
+import fednb.base.compat  # noqa: F401  (timm imports torchvision, which must be mended first)
+from fednb.core.vectors import Layout
 from fednb.engines.objective import Objective
 from fednb.filters import HighPass
 from fednb.models import NeedsTimm, WrongInput, build
 from fednb.models.vit import Block, Vit, patch_side
-from fednb.vectors import Layout
 
 CIFAR, DIGITS = (3, 32, 32), (1, 8, 8)
 

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from fednb import execution, notebooks
-from fednb.cli import main
-from fednb.files import Contents, DamagedFile
-from fednb.grid import SCALES
-from fednb.parameters import BadNotebookParameter
-from fednb.report import BadPage, page_folder
+from fednb.base.files import Contents, DamagedFile
+from fednb.cli.commands import main
+from fednb.runs.grid import SCALES
+from fednb.study import execution, notebooks
+from fednb.study.page import BadPage, page_folder
+from fednb.study.parameters import BadNotebookParameter
 
 NAMES = notebooks.names()
 

@@ -8,18 +8,19 @@ import pandas as pd
 import pytest
 
 import fednb as fn
-from fednb import filters, notebooks, parts
-from fednb.cli import plain
+from fednb import filters, parts
+from fednb.base.files import Contents
+from fednb.cli.commands import plain
+from fednb.core.rounds import Method, Part
 from fednb.data import partition, sources
-from fednb.evidence import EVIDENCE
-from fednb.files import Contents
+from fednb.engines.setting import Setting
 from fednb.filters import Filter
-from fednb.grid import SCALES, Grid
 from fednb.models import names as models
-from fednb.paper import UnknownPaper, papers, shelf
-from fednb.report import Kept
-from fednb.rounds import Method, Part
-from fednb.setting import Setting
+from fednb.runs.grid import SCALES, Grid
+from fednb.study import notebooks
+from fednb.study.evidence import EVIDENCE
+from fednb.study.page import Kept
+from fednb.study.paper import UnknownPaper, papers, shelf
 
 ROOT = Path(__file__).parent.parent
 PAPERS = {"fedfft", "specgradfilter", "fedscam", "fedwmsam", "fedfsa"}

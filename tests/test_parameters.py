@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fednb.parameters import BadNotebookParameter, checked
+from fednb.study.parameters import BadNotebookParameter, checked
 
 KNOWN = {"scale": "smoke", "seed": 0, "seeds": None, "device": "auto", "x": 1, "ratio": 0.5, "name": "a", "on": True,
          "alphas": [0.1], "only": None}  # fmt: skip

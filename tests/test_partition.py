@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fednb.base.streams import stream
 from fednb.data import labels as by_label
 from fednb.data.dataset import Dataset
 from fednb.data.partition import (
@@ -23,7 +24,6 @@ from fednb.data.partition import (
     counts,
     parse,
 )
-from fednb.streams import stream
 
 LABELS = np.arange(2000) % 10
 EXACT = [Iid(), Dirichlet(0.5, minimum=0), Dirichlet(0.1, minimum=2), FeatureShift()]

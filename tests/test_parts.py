@@ -5,10 +5,19 @@ import torch
 from pytest import approx
 from quadratics import Federation, heterogeneous, one_round, quadratic, vector
 
+from fednb.algorithms.parts import (
+    ClientMomentum,
+    Dyn,
+    FilterGradient,
+    FilterPerturbation,
+    Prox,
+    Sam,
+    Scaffold,
+    WmsamMomentum,
+)
+from fednb.core.rounds import BadReading, Method, Part, part
+from fednb.core.vectors import Layout, norm
 from fednb.filters import HighPass, Rescale
-from fednb.parts import ClientMomentum, Dyn, FilterGradient, FilterPerturbation, Prox, Sam, Scaffold, WmsamMomentum
-from fednb.rounds import BadReading, Method, Part, part
-from fednb.vectors import Layout, norm
 
 FEDAVG = Method("FedAvg")
 

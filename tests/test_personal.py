@@ -9,18 +9,18 @@ from torch import Tensor
 from torch.func import functional_call
 
 import fednb
-from fednb.checkpoints import Session
+from fednb.algorithms.catalogue import FEDALA, FEDAVG, FEDPER, method
+from fednb.algorithms.parts import LocalAggregation, OnlyHead, PrivateHead, Sam, Uniform
+from fednb.core.record import Cohort, Table
+from fednb.core.rounds import BadParameter, Method, observed_server
+from fednb.core.vectors import Layout, NoSuchLayer
 from fednb.data.sources import load
 from fednb.engines.loop import Loop
 from fednb.engines.problem import clients_of, data_of, own_split, participants, problem_of
-from fednb.experiment import run_of
-from fednb.methods import FEDALA, FEDAVG, FEDPER, method
+from fednb.engines.setting import Setting
 from fednb.models import build
-from fednb.parts import LocalAggregation, OnlyHead, PrivateHead, Sam, Uniform
-from fednb.record import Cohort, Table
-from fednb.rounds import BadParameter, Method, observed_server
-from fednb.setting import Setting
-from fednb.vectors import Layout, NoSuchLayer
+from fednb.runs.checkpoints import Session
+from fednb.runs.experiment import run_of
 
 NET = Layout(("body.weight", "head.weight", "head.bias"), ((2, 1), (1,), (1,)))  # two numbers of body, two of head
 PAIR = Layout(("body.weight", "head.weight"), ((1,), (1,)))
@@ -352,7 +352,7 @@ def store(tmp_path, monkeypatch):
     return tmp_path
 
 
-def personal(setting: Setting, name: str | Method, engine: str = "loop", **how) -> fednb.experiment.Run:
+def personal(setting: Setting, name: str | Method, engine: str = "loop", **how) -> fednb.runs.experiment.Run:
     return fednb.run(setting, name, engine=engine, device="cpu", progress=False, **how)
 
 

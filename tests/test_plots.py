@@ -105,7 +105,7 @@ def test_every_function_is_tested():
         n for n, f in vars(plots).items() if getattr(f, "__module__", "").startswith(plots.__name__) and n[0] != "_"
     }
     assert public == set(plots.__all__)
-    others = {n for n in public if getattr(plots, n).__module__ == "fednb.plots.scores"} - {"curves"}
+    others = {n for n in public if getattr(plots, n).__module__ == "fednb.show.plots.scores"} - {"curves"}
     assert public - others == set(FIGURES)
 
 

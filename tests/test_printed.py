@@ -4,7 +4,7 @@ from math import isnan
 
 import pytest
 
-from fednb.paper import papers
+from fednb.study.paper import papers
 
 COUNTS = {
     "fedfft": {

@@ -9,7 +9,7 @@ from fednb.data.plan import batches
 from fednb.data.sources import load
 from fednb.engines.problem import clients_of
 from fednb.models import build
-from fednb.probes import Probe
+from fednb.runs.probes import Probe
 
 SETTING = fn.Setting(
     rounds=2, clients=3, participation=1, epochs=1, batch=50, samples=300, partition="dirichlet(alpha=0.5)"

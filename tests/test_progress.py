@@ -17,14 +17,17 @@ import pytest
 import torch
 from small_grid import small_results
 
-from fednb import experiment, jobs, progress
+from fednb.base import progress
+from fednb.base.files import load_tensors
+from fednb.base.progress import bar_of, duration, told
 from fednb.data import files, pictures
 from fednb.data.dataset import DataNotFound
-from fednb.files import load_tensors
-from fednb.grid import Grid
-from fednb.metrics import align, cka, echo, embed, features, hessian, landscape, once, sensitivity, separate
-from fednb.progress import bar_of, duration, told
-from fednb.setting import Setting
+from fednb.engines.setting import Setting
+from fednb.metrics import align, cka, echo, embed, features, hessian, landscape, sensitivity, separate
+from fednb.metrics import cache as once
+from fednb.runs import experiment
+from fednb.runs.grid import Grid
+from fednb.study import jobs
 
 GRID = dict(
     setting=dict(data="digits", samples=120, clients=3, participation=1.0, rounds=2, epochs=1, batch=50,
@@ -276,7 +279,9 @@ def _processes_of_jobs():
     """The grid processes that this one has started and that are not yet dead."""
     lines = subprocess.run(["ps", "-eo", "ppid=,stat=,args="], capture_output=True, text=True).stdout.splitlines()
     ours = [line.split(maxsplit=2) for line in lines]
-    return [args for ppid, stat, args in ours if ppid == str(os.getpid()) and "fednb.jobs" in args and stat[0] != "Z"]
+    return [
+        args for ppid, stat, args in ours if ppid == str(os.getpid()) and "fednb.study.jobs" in args and stat[0] != "Z"
+    ]
 
 
 # Measurements

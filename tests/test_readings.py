@@ -9,8 +9,7 @@ from test_catalogue import run, same
 from test_methods import lines
 
 import fednb as fn
-from fednb.filters import HighPass
-from fednb.methods import (
+from fednb.algorithms.catalogue import (
     FEDDYN,
     FEDFFT_D,
     FEDFSA,
@@ -23,7 +22,7 @@ from fednb.methods import (
     MOFEDSAM,
     method,
 )
-from fednb.parts import (
+from fednb.algorithms.parts import (
     ClientMomentum,
     Dyn,
     FilterGradient,
@@ -39,8 +38,9 @@ from fednb.parts import (
     WmsamMomentum,
     WmsamWeight,
 )
-from fednb.rounds import BadParameter, Method, Part, cost
-from fednb.vectors import Layout
+from fednb.core.rounds import BadParameter, Method, Part, cost
+from fednb.core.vectors import Layout
+from fednb.filters import HighPass
 
 PAIR = Layout(("a.weight", "b.weight"), ((1, 1), (1, 1)))
 

@@ -15,8 +15,8 @@ from test_weigh import MOVE, N, logits, uploads, weights
 from torch import Tensor
 
 import fednb as fn
-from fednb.methods import FEDALA, FEDAVGM, FEDAWA, FEDDISCO, FEDLWS, FEDSCAM
-from fednb.parts import (
+from fednb.algorithms.catalogue import FEDALA, FEDAVGM, FEDAWA, FEDDISCO, FEDLWS, FEDSCAM
+from fednb.algorithms.parts import (
     AdaptiveWeights,
     Discrepancy,
     LayerShrink,
@@ -25,10 +25,10 @@ from fednb.parts import (
     ScamPilot,
     ServerMomentum,
 )
-from fednb.parts.scam import sketch
-from fednb.record import Server
-from fednb.rounds import BadParameter, Method, Part
-from fednb.vectors import Layout
+from fednb.algorithms.parts.scam import sketch
+from fednb.core.record import Server
+from fednb.core.rounds import BadParameter, Method, Part
+from fednb.core.vectors import Layout
 
 # FedAvgM, FedLWS
 

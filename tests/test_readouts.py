@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from fednb.experiment import Run
-from fednb.methods import method
+from fednb.algorithms.catalogue import method
+from fednb.engines.setting import Setting
 from fednb.metrics.readouts import readouts
-from fednb.paper import papers
-from fednb.setting import Setting
+from fednb.runs.experiment import Run
+from fednb.study.paper import papers
 
 
 def made(accuracies, status="finished"):

@@ -4,10 +4,10 @@ import pytest
 import torch
 from quadratics import Federation, one_round, quadratic, vector
 
-from fednb.parts import ClientMomentum, Dyn, Lesam, Sam, Scaffold
-from fednb.record import Cohort, L, P, Record, Server, Table, UndeclaredState, length
-from fednb.rounds import COHORT_NAMES, BadMethod, Method, Part, numbers, observed_local, observed_server, part
-from fednb.vectors import Layout
+from fednb.algorithms.parts import ClientMomentum, Dyn, Lesam, Sam, Scaffold
+from fednb.core.record import Cohort, L, P, Record, Server, Table, UndeclaredState, length
+from fednb.core.rounds import COHORT_NAMES, BadMethod, Method, Part, numbers, observed_local, observed_server, part
+from fednb.core.vectors import Layout
 
 LAYOUT = Layout(("a", "b"), ((2,), (1,)))
 

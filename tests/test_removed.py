@@ -9,9 +9,9 @@ from pytest import approx
 from quadratics import vector
 from small_grid import small_results
 
+from fednb.core.vectors import Layout
 from fednb.filters import Centralize, HighPass, MeanOnly
 from fednb.metrics.removed import removed, rows
-from fednb.vectors import Layout
 
 LAYOUT = Layout(("body.weight", "head.weight", "head.bias"), ((4,), (2, 2), (1,)))
 FILTERS = {"mean": MeanOnly(0.5), "classes": Centralize()}

@@ -6,16 +6,16 @@ import pytest
 import torch
 from quadratics import Federation, heterogeneous
 
+from fednb.algorithms.catalogue import method
+from fednb.algorithms.parts import ScamPilot
+from fednb.base.streams import BadSeed, joint_seed, whole_seed, whole_seeds
+from fednb.core.record import Table
+from fednb.core.rounds import Method, observed_server
 from fednb.engines import choose
 from fednb.engines.problem import participants
+from fednb.engines.setting import Setting
 from fednb.filters import HighPass, NormMatched, Permuted, RandomBand
-from fednb.methods import method
 from fednb.metrics.drift import Turned
-from fednb.parts import ScamPilot
-from fednb.record import Table
-from fednb.rounds import Method, observed_server
-from fednb.setting import Setting
-from fednb.streams import BadSeed, joint_seed, whole_seed, whole_seeds
 
 FEW = Setting(rounds=2, epochs=1, clients=3, samples=300, participation=1.0, partition="iid", precision="fp64")
 RANDOM = {
@@ -81,7 +81,7 @@ def test_filters_of_a_run():
 
 
 def test_the_draws_of_fedcr_follow_it():
-    from fednb.parts.cr import bank
+    from fednb.algorithms.parts.cr import bank
 
     first, other = (bank(4, torch.float64, torch.device("cpu"), seed) for seed in (0, 1))
     assert torch.equal(first, bank(4, torch.float64, torch.device("cpu"))) and not torch.equal(first, other)

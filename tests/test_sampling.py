@@ -7,7 +7,7 @@ import torch
 from fednb.data.partition import PartitionFailed
 from fednb.data.sources import Dataset
 from fednb.engines.problem import Problem, clients_of, participants
-from fednb.setting import Setting
+from fednb.engines.setting import Setting
 
 COIN = Setting(clients=100, participation=0.1, sampling="coin")
 RELEASED = COIN.but(sampling="coin-released")

@@ -8,18 +8,18 @@ from quadratics import Federation, Quadratics, heterogeneous, one_round, quadrat
 from torch import Tensor, nn
 
 import fednb
+from fednb.algorithms.catalogue import FEDAVG, FEDSAM, FEDSCAM, FEDSCAM_SAM, FEDSCAM_WA
+from fednb.algorithms.parts import ScamConflict, ScamPilot, ScamRadius, ScamWeights
+from fednb.algorithms.parts.scam import sketch
+from fednb.core.record import Cohort, Server
+from fednb.core.rounds import BadParameter, Method, blank, observed_local, server_round
+from fednb.core.vectors import Layout, norm, unit
 from fednb.data.plan import ExplicitPlan
 from fednb.engines.loop import Loop
 from fednb.engines.objective import Objective
 from fednb.engines.problem import Problem
 from fednb.engines.replay import replay
 from fednb.engines.stacked import Stacked
-from fednb.methods import FEDAVG, FEDSAM, FEDSCAM, FEDSCAM_SAM, FEDSCAM_WA
-from fednb.parts import ScamConflict, ScamPilot, ScamRadius, ScamWeights
-from fednb.parts.scam import sketch
-from fednb.record import Cohort, Server
-from fednb.rounds import BadParameter, Method, blank, observed_local, server_round
-from fednb.vectors import Layout, norm, unit
 
 PRESENT = ([0, 2, 3], [1, 2], [0, 1, 3], [0, 1, 2, 3])
 

@@ -8,6 +8,8 @@ from pytest import approx
 from quadratics import vector
 from small_grid import small_results
 
+from fednb.algorithms.parts.fsa import layer_moves, weights_only
+from fednb.core.vectors import Layout
 from fednb.engines.problem import problem_of
 from fednb.metrics import sensitivity
 from fednb.metrics.sensitivity import (
@@ -28,8 +30,6 @@ from fednb.metrics.sensitivity import (
     scores,
     shared,
 )
-from fednb.parts.fsa import layer_moves, weights_only
-from fednb.vectors import Layout
 
 LAYOUT = Layout(("a.weight", "b.weight"), ((2, 1), (1, 2)))
 W, W0 = vector(3, 0, 0, 1), vector(4, 0, 2, 1)

@@ -6,9 +6,9 @@ import torch
 from pytest import approx
 from small_grid import small_results
 
-from fednb.evidence import EVIDENCE
 from fednb.metrics import embed, features, separate
 from fednb.metrics.sample import sample_of
+from fednb.study.evidence import EVIDENCE
 
 
 @pytest.fixture(scope="module")

@@ -11,18 +11,18 @@ from quadratics import Federation, Quadratics, heterogeneous, one_round, quadrat
 from torch import Tensor
 
 import fednb
+from fednb.algorithms.catalogue import FEDAVG, FEDAVGM, FEDLWS, QFEDAVG, UNIFORM
+from fednb.algorithms.parts import Fairness, LayerShrink, Sam, ServerMomentum
+from fednb.algorithms.parts.server import groups
+from fednb.core.record import Cohort, Server
+from fednb.core.rounds import BadParameter, Method, blank, server_round
+from fednb.core.vectors import Layout
 from fednb.data.sources import load
 from fednb.engines.loop import Loop
 from fednb.engines.problem import problem_of
+from fednb.engines.setting import Setting
 from fednb.engines.stacked import Stacked
-from fednb.methods import FEDAVG, FEDAVGM, FEDLWS, QFEDAVG, UNIFORM
 from fednb.models import build
-from fednb.parts import Fairness, LayerShrink, Sam, ServerMomentum
-from fednb.parts.server import groups
-from fednb.record import Cohort, Server
-from fednb.rounds import BadParameter, Method, blank, server_round
-from fednb.setting import Setting
-from fednb.vectors import Layout
 
 
 class Slopes(Quadratics):

@@ -7,10 +7,10 @@ from math import inf, nan
 import numpy as np
 import pytest
 
+from fednb.core.rounds import Method
 from fednb.data.partition import Dirichlet, DirichletClient, Pathological
-from fednb.keys import identify, key_of
-from fednb.rounds import Method
-from fednb.setting import BadSetting, Setting
+from fednb.engines.setting import BadSetting, Setting
+from fednb.runs.keys import identify, key_of
 
 
 def key(setting: Setting) -> str:

@@ -5,11 +5,11 @@ import json
 import pytest
 from made_site import CELLS, RUN, book, code, make, put, shown
 
-from fednb.cli import main
-from fednb.files import Contents
-from fednb.site import publish as module
-from fednb.site.pages import Page
-from fednb.site.publish import NotASite, publish
+from fednb.base.files import Contents
+from fednb.cli.commands import main
+from fednb.show.site import publish as module
+from fednb.show.site.pages import Page
+from fednb.show.site.publish import NotASite, publish
 
 AGAIN = "`fednb notebook made/01_one --scale smoke` makes it again"
 KEEP = "`fednb notebook made/02_two --scale laptop --keep` makes it again"

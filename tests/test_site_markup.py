@@ -11,11 +11,11 @@ import pytest
 import test_site_publish as whole
 from made_site import PNG, book, code, move_shelf, put, said, shown, text
 
-from fednb.methods import CATALOGUE, Entry
-from fednb.paper import ANY, SECTION
-from fednb.rounds import Method
-from fednb.site.claims import claims_page
-from fednb.site.publish import publish
+from fednb.algorithms.catalogue import CATALOGUE, Entry
+from fednb.core.rounds import Method
+from fednb.show.site.claims import claims_page
+from fednb.show.site.publish import publish
+from fednb.study.paper import ANY, SECTION
 
 # What each field is written in. In Markdown &lt; is a sign like any other; of HTML only words and tables stay; names of
 # files have no slash; what is only looked for must not come through at all.
@@ -83,10 +83,12 @@ def executed(say):
 def make(root, patch, say):
     """A shelf and a store in which every field says something."""
     move_shelf(root, patch)
-    patch.setattr("fednb.report.PART", re.compile(".+"))  # such names are refused there; the site does not lean on it
+    patch.setattr(
+        "fednb.study.page.PART", re.compile(".+")
+    )  # such names are refused there; the site does not lean on it
     patch.setitem(SECTION, "notebook", ANY)
     patch.setenv("FEDNB_COMMIT", say("site-commit"))
-    patch.setattr("fednb.site.pages.__version__", say("site-version"))
+    patch.setattr("fednb.show.site.pages.__version__", say("site-version"))
     old = CATALOGUE["FedSAM"].method
     patch.setitem(CATALOGUE, say("method"), Entry(Method(say("method"), *old.parts), say("method-paper")))
     id, section, name = say("paper"), say("section"), say("paper") + "/" + say("notebook")

@@ -7,11 +7,11 @@ import pytest
 from made_site import CELLS, GIVEN, HEAD, PNG, code, failed, make, put, shown
 from made_site import book as made_book
 
-from fednb import notebooks
-from fednb.report import page_folder
-from fednb.site.book import Book, short, told_by
-from fednb.site.notebook import notebook_page, words_for
-from fednb.site.text import plain
+from fednb.show.site.book import Book, short, told_by
+from fednb.show.site.notebook import notebook_page, words_for
+from fednb.show.site.text import plain
+from fednb.study import notebooks
+from fednb.study.page import page_folder
 
 NAMES = ["00_hello", "made/01_one", "made/02_two"]
 

@@ -11,18 +11,18 @@ import pandas as pd
 import pytest
 from made_site import make, put, table
 
-from fednb import notebooks
+from fednb.algorithms.catalogue import CATALOGUE
 from fednb.bench import kept
-from fednb.cli import main
-from fednb.evidence import EVIDENCE
-from fednb.methods import CATALOGUE
-from fednb.paper import papers
-from fednb.site import publish as module
-from fednb.site.methods import anchor, uses
-from fednb.site.pages import Page, href
-from fednb.site.publish import NotASite, NothingExecuted, publish
-from fednb.store import home
-from fednb.verify import judged, recalled
+from fednb.cli.commands import main
+from fednb.runs.store import home
+from fednb.show.site import publish as module
+from fednb.show.site.methods import anchor, uses
+from fednb.show.site.pages import Page, href
+from fednb.show.site.publish import NotASite, NothingExecuted, publish
+from fednb.study import notebooks
+from fednb.study.evidence import EVIDENCE
+from fednb.study.paper import papers
+from fednb.study.verify import judged, recalled
 
 
 class Seen(HTMLParser):
@@ -61,7 +61,7 @@ def site(tmp_path_factory):
             root / "store" / "bench" / "engines.json",
             {"rows": [{"engine": "loop", "s": 0.123456, "nothing": None}], "machine": {"cores": 2}},
         )
-        for thing in ("fednb.notebooks.execute", "fednb.notebooks.execute_all", "fednb.grid.Grid.run"):
+        for thing in ("fednb.study.notebooks.execute", "fednb.study.notebooks.execute_all", "fednb.runs.grid.Grid.run"):
             patch.setattr(thing, stop)
         publish(root / "out" / "site")
     return root / "out" / "site"

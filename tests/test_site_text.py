@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from fednb import notebooks
-from fednb.paper import shelf
-from fednb.site.text import linked, mathml, plain, reading_log, rendered, slug, unique
+from fednb.show.site.text import linked, mathml, plain, reading_log, rendered, slug, unique
+from fednb.study import notebooks
+from fednb.study.paper import shelf
 
 
 def test_a_formula_becomes_mathml_that_says_how_it_was_typed():
@@ -51,7 +51,7 @@ def test_headings_have_names_of_their_own():
 
 
 def test_links_to_notebooks_lead_to_pages_and_files_of_the_checkout_are_text():
-    html = rendered("[a](../fedfft/01_x.ipynb#idea) [b](../../fednb/rounds.py) [c](https://example.org)")
+    html = rendered("[a](../fedfft/01_x.ipynb#idea) [b](../../fednb/core/rounds.py) [c](https://example.org)")
     assert re.findall('href="([^"]+)"', html) == ["../fedfft/01_x.html#idea", "https://example.org"]
     assert ">a</a> b <a" in html
 

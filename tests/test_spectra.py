@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from fednb.core.vectors import Layout
 from fednb.metrics import spectra
 from fednb.metrics.spectra import TooFewClients, dist, distances, edges, std, variance
-from fednb.vectors import Layout
 
 
 def layout(**sizes) -> Layout:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fednb.evidence import at_chance, final_losses, losses, spread_over_seeds
+from fednb.study.evidence import at_chance, final_losses, losses, spread_over_seeds
 
 
 def made(accuracies, seed=0, status="finished", rounds=None, method="A", alpha=0.1):

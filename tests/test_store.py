@@ -9,14 +9,15 @@ import pytest
 import torch
 from interrupts import Stop, stop_after
 
-from fednb import files, probes
-from fednb.experiment import run, run_of
-from fednb.grid import Cell, Grid
-from fednb.methods import method
-from fednb.metrics import once
-from fednb.probes import Probe
-from fednb.setting import Setting
-from fednb.store import (
+from fednb.algorithms.catalogue import method
+from fednb.base import files
+from fednb.engines.setting import Setting
+from fednb.metrics import cache as once
+from fednb.runs import probes
+from fednb.runs.experiment import run, run_of
+from fednb.runs.grid import Cell, Grid
+from fednb.runs.probes import Probe
+from fednb.runs.store import (
     DamagedRun,
     DamagedRuns,
     Entry,
@@ -396,7 +397,7 @@ def test_a_file_that_cannot_be_read_is_named(monkeypatch):
 
 
 def test_explorers_leave_damaged_runs_out_and_say_so(capsys):
-    from fednb.widgets.stored import on_disk
+    from fednb.show.explore.stored import on_disk
 
     assert len(list(on_disk("run.json"))) == 3
     flip(stored(0).entry.folder / "run.json", 0.5)
@@ -408,7 +409,7 @@ def test_explorers_leave_damaged_runs_out_and_say_so(capsys):
 
 @pytest.mark.parametrize("damage", ["a bit", "half", "empty", "another plane", "another run"])
 def test_a_damaged_landscape_is_made_again_and_it_is_said(damage, capsys):
-    from fednb.widgets.planes import Finished, Plane
+    from fednb.show.explore.planes import Finished, Plane
 
     done, plane = stored(0), Plane(points=3)
     run = Finished(done.entry, SMALL, "SCAFFOLD", 0, "")

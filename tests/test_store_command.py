@@ -5,14 +5,15 @@ import shutil
 import pytest
 import torch
 
-from fednb import files, store_command
-from fednb.cli import main
-from fednb.experiment import run, run_of
-from fednb.methods import method
-from fednb.metrics import once
-from fednb.probes import Probe
-from fednb.setting import Setting
-from fednb.store import entries
+from fednb.algorithms.catalogue import method
+from fednb.base import files
+from fednb.cli.commands import main
+from fednb.cli.commands import store as store_command
+from fednb.engines.setting import Setting
+from fednb.metrics import cache as once
+from fednb.runs.experiment import run, run_of
+from fednb.runs.probes import Probe
+from fednb.runs.store import entries
 
 SMALL = Setting(clients=3, participation=1, rounds=2, epochs=1, batch=50, samples=200, partition="dirichlet(alpha=0.5)")
 PROBE = Probe(("global",), rounds=(0, 1))

@@ -6,8 +6,8 @@ import pytest
 import torch
 from pytest import approx
 
+from fednb.algorithms.catalogue import method
 from fednb.filters import HighPass
-from fednb.methods import method
 from fednb.metrics import theory
 from fednb.metrics.theory import CLIENTS, SIZE, STEPS, Quadratics, made, of_band, path
 

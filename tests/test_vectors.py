@@ -10,7 +10,7 @@ from pytest import approx
 from quadratics import vector
 from torch import nn
 
-from fednb.vectors import TINY, TOGETHER, Layout, NoSuchLayer, clip, cos, dot, norm, unit
+from fednb.core.vectors import TINY, TOGETHER, Layout, NoSuchLayer, clip, cos, dot, norm, unit
 
 LAYOUT = Layout(("conv.weight", "conv.bias", "fc.weight", "fc.bias"), ((2, 1, 2, 2), (2,), (3, 2), (3,)))
 X = torch.arange(19, dtype=torch.float64)

@@ -10,12 +10,12 @@ from quadratics import Federation, heterogeneous, one_round, quadratic, vector
 from torch import Tensor
 
 import fednb
-from fednb.methods import FEDAVG, FEDAWA, FEDDISCO, FEDLW, FEDLWSAM, FEDNOLOWE, FEDSAM, UNIFORM, method
-from fednb.parts import AdaptiveWeights, Discrepancy, LossWeights, NormalisedLoss, Sam, Uniform
-from fednb.record import Cohort, Server
-from fednb.rounds import BadParameter, Method, Part, blank
-from fednb.setting import Setting
-from fednb.vectors import Layout
+from fednb.algorithms.catalogue import FEDAVG, FEDAWA, FEDDISCO, FEDLW, FEDLWSAM, FEDNOLOWE, FEDSAM, UNIFORM, method
+from fednb.algorithms.parts import AdaptiveWeights, Discrepancy, LossWeights, NormalisedLoss, Sam, Uniform
+from fednb.core.record import Cohort, Server
+from fednb.core.rounds import BadParameter, Method, Part, blank
+from fednb.core.vectors import Layout
+from fednb.engines.setting import Setting
 
 
 def column(*numbers: float) -> Tensor:

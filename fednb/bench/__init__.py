@@ -1,1 +1,1 @@
-"""How fast it is, on this machine: `fednb bench engines | filters | peers | scale`. Nothing here is asserted."""
+"""How fast it is on this machine (`fednb bench ...`); nothing here is asserted. Imports runs and below."""

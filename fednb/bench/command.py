@@ -12,13 +12,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from fednb.algorithms.catalogue import method
+from fednb.base.files import atomically
 from fednb.bench import engines, filters, floor, kept, peers, precision, scale
 from fednb.bench.report import Rows, in_words, labelled, machine, table
 from fednb.bench.workload import Workload, usual
 from fednb.engines import device_of, suits
-from fednb.files import atomically
-from fednb.methods import method
-from fednb.setting import Setting
+from fednb.engines.setting import Setting
 
 SIZES = {
     "clients": "how many there are",

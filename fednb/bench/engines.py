@@ -11,8 +11,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from fednb.algorithms.parts import Sam
 from fednb.bench.bare import BareLoop, Batches
 from fednb.bench.workload import SEED, Say, Workload
+from fednb.core.record import Table
+from fednb.core.rounds import Method, observed_server
 from fednb.engines import ENGINES, BadEngine, Engine, cores
 from fednb.engines.loop import Loop
 from fednb.engines.objective import arithmetic, wait_for
@@ -20,9 +23,6 @@ from fednb.engines.pool import Pool, dismiss
 from fednb.engines.problem import participants
 from fednb.engines.stacked import WAYS, Stacked
 from fednb.models import build
-from fednb.parts import Sam
-from fednb.record import Table
-from fednb.rounds import Method, observed_server
 
 BARE = ("bare", "bare:threads")  # one thread, as the engines' clients have; or all cores of a CPU
 NAMES = (*BARE, *ENGINES[1:])

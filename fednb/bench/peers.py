@@ -19,11 +19,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fednb.algorithms.catalogue import method
 from fednb.bench.engines import Timed, batches, compared, spread
 from fednb.bench.workload import SEED, Say, Workload
 from fednb.engines.objective import arithmetic, wait_for
 from fednb.engines.problem import participants
-from fednb.methods import method
 from fednb.models import build
 
 HINTS = {

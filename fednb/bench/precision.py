@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from fednb.bench.workload import Say
-from fednb.experiment import Run, run
-from fednb.rounds import Method
-from fednb.setting import Setting
+from fednb.core.rounds import Method
+from fednb.engines.setting import Setting
+from fednb.runs.experiment import Run, run
 
 LAST = 3  # rounds whose accuracy is averaged: one round's jumps about under skew
 ON = {"cpu": ("fp64", "fp32"), "cuda": ("fp32", "tf32", "bf16")}  # where each can be had, the most exact first

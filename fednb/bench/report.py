@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from fednb.base.version import __version__, commit
 from fednb.engines import cores
-from fednb.version import __version__, commit
 
 Rows = list[dict[str, Any]]
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 
+from fednb.algorithms.catalogue import method
+from fednb.base.processes import child
 from fednb.bench.engines import Federation, Timed
 from fednb.bench.workload import Say, Workload
-from fednb.engines import child
 from fednb.engines.pool import Pool
-from fednb.methods import method
 
 CLIENTS = (10, 100, 1000)
 MODELS = (  # 10 thousand, 23 thousand, 207 thousand, 0.8, 2.8 and 11 million weights

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from fednb.base.streams import stream
 from fednb.data.dataset import Dataset, Source, whole
 from fednb.data.made import patterns
 from fednb.data.partition import Iid
 from fednb.data.sources import find
 from fednb.engines.problem import Problem, problem_of
+from fednb.engines.setting import Setting
 from fednb.models import find as find_model
 from fednb.models import reads
-from fednb.setting import Setting
-from fednb.streams import stream
 
 SEED = 0
 SHAPES = {"cnn-small": "fashion-mnist", "cnn-small-cr": "fashion-mnist", "lstm": "shakespeare",

@@ -1,1 +1,1 @@
-"""Data: where the samples come from (`sources`) and which client holds them (`partition`)."""
+"""Where the samples come from (`sources`) and which client holds them (`partition`). Imports base."""

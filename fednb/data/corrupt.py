@@ -12,8 +12,8 @@ from math import ceil
 
 import numpy as np
 
-from fednb.progress import bar_of
-from fednb.streams import stream
+from fednb.base.progress import bar_of
+from fednb.base.streams import stream
 
 SEVERITIES = 5
 AT_ONCE = 500  # images corrupted together

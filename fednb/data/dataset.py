@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fednb.streams import stream
+from fednb.base.streams import stream
 
 
 class UnknownData(ValueError):

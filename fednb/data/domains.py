@@ -9,11 +9,11 @@ from typing import ClassVar
 import numpy as np
 import torch
 
+from fednb.base.progress import bar_of
+from fednb.base.streams import stream
 from fednb.data.dataset import DataNotFound, Dataset, Samples, Source, images, stratified, whole
 from fednb.data.files import absent, kept, marks
 from fednb.data.split import Partition, PartitionFailed, switch
-from fednb.progress import bar_of
-from fednb.streams import stream
 
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 HELD_OUT = 0.2  # of every class in every domain, for partitions that know no target

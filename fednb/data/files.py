@@ -15,8 +15,8 @@ from urllib.request import urlopen
 
 import numpy as np
 
+from fednb.base.progress import bar_of
 from fednb.data.dataset import Damaged, DataNotFound
-from fednb.progress import bar_of
 
 TIMEOUT = 15.0  # seconds a download may stay silent before it counts as failed
 

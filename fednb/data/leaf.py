@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from fednb.base.progress import bar_of
 from fednb.data.dataset import Damaged
 from fednb.data.files import kept, marks
-from fednb.progress import bar_of
 
 TRAINED = 0.9  # of each author's samples, in LEAF and here
 SPLITS = ("train", "test")

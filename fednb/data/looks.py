@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fednb.base.streams import stream
 from fednb.data.dataset import Reader, Samples, Source, stratified, whole
-from fednb.streams import stream
 
 Look = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fednb.base.streams import stream
 from fednb.data import looks
 from fednb.data.dataset import Samples, Source, images, whole
 from fednb.data.text import UNKNOWN, windows
-from fednb.streams import stream
 
 AUTHORS = 20  # natural clients of the sets that have them
 ANYTHING = 0.05  # of an author's samples are of any class, so that none is quite excluded

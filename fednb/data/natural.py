@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 import torch
 
+from fednb.base.streams import stream
 from fednb.data.dataset import Dataset
 from fednb.data.split import Partition, PartitionFailed
-from fednb.streams import stream
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ import difflib
 import re
 from dataclasses import fields
 
+from fednb.base.inputs import shown
 from fednb.data.domains import LeaveOneOut
 from fednb.data.labels import Dirichlet, DirichletClient, DirichletEqual, Iid, Pathological, PathologicalShards
 from fednb.data.natural import Natural
 from fednb.data.shift import FeatureShift
 from fednb.data.split import Partition, PartitionFailed, counts
-from fednb.inputs import shown
 
 __all__ = [
     "Dirichlet",

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fednb.base.progress import bar_of
 from fednb.data.dataset import Damaged, Samples, Source, images, stratified, whole
 from fednb.data.files import arrays_of, download, fetched, kept, marks, md5, unzipped
-from fednb.progress import bar_of
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Torchvision:
         return [file for file in self.files if not (folder / self.folder / file).is_file()]
 
     def read(self, source: Source, folder: Path) -> Samples:
-        from fednb.compat import torchvision
+        from fednb.base.compat import torchvision
 
         reader = getattr(torchvision.datasets, self.reader)
         if self.missing(folder):

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fednb.streams import stream
+from fednb.base.streams import stream
 
 
 class Plan(Protocol):

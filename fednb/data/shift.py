@@ -7,11 +7,11 @@ from typing import ClassVar
 import numpy as np
 import torch
 
+from fednb.base.streams import stream
 from fednb.data.corrupt import KINDS, SEVERITIES, corrupted_by
 from fednb.data.dataset import Dataset
 from fednb.data.labels import Iid
 from fednb.data.split import PartitionFailed
-from fednb.streams import stream
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import difflib
 from functools import lru_cache
 from pathlib import Path
 
+from fednb.base.inputs import shown
 from fednb.data import made
 from fednb.data.dataset import Damaged, DataNotFound, Dataset, Source, UnknownData, check, remark
 from fednb.data.domains import OFFICE, Domains
@@ -12,7 +13,6 @@ from fednb.data.looks import LOOKS, InLooks
 from fednb.data.pictures import Blood, Digits, TinyImageNet, Torchvision
 from fednb.data.text import LENGTH, UNKNOWN, VOCABULARY, WINDOW, Roles, Topics
 from fednb.data.writers import Writers
-from fednb.inputs import shown
 
 __all__ = [
     "DataNotFound",

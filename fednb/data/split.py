@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fednb.checks import MOST_WHOLE, is_number
+from fednb.base.checks import MOST_WHOLE, is_number
+from fednb.base.inputs import shown
+from fednb.base.streams import stream
 from fednb.data.dataset import Dataset
-from fednb.inputs import shown
-from fednb.streams import stream
 
 SMALLEST, LARGEST = 1e-6, 1e6  # of alpha and shares: a split beyond them is as one at them
 

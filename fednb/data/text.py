@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fednb.base.progress import Bar, bar_of
 from fednb.data.dataset import Damaged, DataNotFound, Samples, Source, whole
 from fednb.data.files import absent, kept, marks
 from fednb.data.leaf import SPLITS, TRAINED, gathered, json_files, owners_of, said
-from fednb.progress import Bar, bar_of
 
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"  # LEAF's 80 letters
 UNKNOWN = len(ALPHABET)  # any other character; LEAF's own search gives −1 for it, which is the last letter

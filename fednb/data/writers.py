@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fednb.base.streams import stream
 from fednb.data.dataset import Damaged, DataNotFound, Samples, Source, images, whole
 from fednb.data.files import absent, arrays_of
 from fednb.data.leaf import TRAINED, gathered, json_files, owners_of, said
-from fednb.streams import stream
 
 WRITERS = 3550  # in full (LEAF)
 

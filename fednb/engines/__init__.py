@@ -1,4 +1,4 @@
-"""Engines join mathematics to data. All give the same weights; they differ in speed."""
+"""Engines join mathematics to data: the same weights at different speeds. Imports algorithms, data, models, below."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from math import ceil, sqrt
 
 import torch
 
+from fednb.core.rounds import Method
 from fednb.engines.loop import Loop
 from fednb.engines.pool import Pool
 from fednb.engines.problem import dealt, problem_of
+from fednb.engines.setting import Setting
 from fednb.engines.stacked import WAYS, Stacked, way_of
-from fednb.rounds import Method
-from fednb.setting import Setting
 
 ENGINES = ("auto", "loop", "pool", "stacked", *(f"stacked:{way}" for way in WAYS))
 SMALL = 1e9  # samples seen times weights: a run of about ten seconds, below which starting workers does not pay

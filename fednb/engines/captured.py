@@ -1,7 +1,7 @@
 """A whole local step as one CUDA graph: traced once, compiled, captured, then replayed step after step.
 
 Everything that a step reads or writes lies in buffers that never move: a round is copied in, replayed, and copied out.
-What is traced is `fednb.rounds.local_step` itself, so that methods know nothing of this.
+What is traced is `fednb.core.rounds.local_step` itself, so that methods know nothing of this.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from fednb.core.record import Answer, Cohort, Oracle, Server
+from fednb.core.rounds import Method, local_step
 from fednb.data.resident import ResidentPlan
 from fednb.engines.convolve import FORMS, channels_last
-from fednb.record import Answer, Cohort, Oracle, Server
-from fednb.rounds import Method, local_step
 
 BESIDE = ("steps", "n", "samples")  # what a cohort has beside its rows, one number per client
 Buffers = dict[str, Tensor]

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from fednb.core.record import Answer, Cohort, Server, Told
+from fednb.core.rounds import Method, observed_local
 from fednb.data.plan import Plan
 from fednb.engines.objective import Objective, arithmetic
 from fednb.engines.problem import Problem
-from fednb.record import Answer, Cohort, Server, Told
-from fednb.rounds import Method, observed_local
 
 
 def single_oracle(objective: Objective, plan: Plan):

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fednb.record import Told
-from fednb.vectors import Layout
+from fednb.core.record import Told
+from fednb.core.vectors import Layout
 
 
 class Objective:

@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fednb.base.processes.shared import Shared
+from fednb.core.record import Cohort, Server
+from fednb.core.rounds import Method, blank
 from fednb.data.dataset import TENSORS, Dataset
 from fednb.engines.crew import Crew
 from fednb.engines.loop import joined, total
 from fednb.engines.problem import Problem
-from fednb.engines.shared import Shared
-from fednb.record import Cohort, Server
-from fednb.rounds import Method, blank
-from fednb.setting import Setting
+from fednb.engines.setting import Setting
 
 _crew: Crew | None = None
 

@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fednb.base.streams import stream
+from fednb.core.record import Cohort, Oracle, Server
+from fednb.core.rounds import Method, blank
 from fednb.data.partition import PartitionFailed, counts
 from fednb.data.plan import Plan, step_count
 from fednb.data.resident import Resident
 from fednb.data.sources import Dataset, load
 from fednb.engines.objective import Objective
+from fednb.engines.setting import Setting
 from fednb.models import build
-from fednb.record import Cohort, Oracle, Server
-from fednb.rounds import Method, blank
-from fednb.setting import Setting
-from fednb.streams import stream
 
 CHUNK = {"cpu": 500, "cuda": 5000}  # test samples scored at a time: fixed, so that sums have one order
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.float32, "fp64": torch.float64}  # of the weights

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fednb.algorithms.catalogue import method as named
+from fednb.core.record import Table
+from fednb.core.rounds import Method, observed_server
 from fednb.data.plan import ExplicitPlan, Plan
 from fednb.engines.loop import Loop
 from fednb.engines.objective import Objective
 from fednb.engines.problem import Problem
 from fednb.engines.stacked import Stacked
-from fednb.methods import method as named
-from fednb.record import Table
-from fednb.rounds import Method, observed_server
 
 Array = Tensor | np.ndarray
 

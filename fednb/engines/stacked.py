@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
+from fednb.core.record import Answer, Cohort, Oracle, Server, Told
+from fednb.core.rounds import Method, blank, observed_local, step_by_step
 from fednb.data.plan import Plan
 from fednb.data.resident import ResidentPlan
 from fednb.engines.captured import CapturedOracle, CapturedStep, OracleOf
 from fednb.engines.loop import Loop
 from fednb.engines.objective import Objective, arithmetic
 from fednb.engines.problem import Problem
-from fednb.record import Answer, Cohort, Oracle, Server, Told
-from fednb.rounds import Method, blank, observed_local, step_by_step
 
 WAYS = ("eager", "graph", "compiled")  # of taking a step: each launch by itself, as one graph, or compiled before that
 PAYS = {"graph": 100, "compiled": 4000}  # steps of a run from which capturing (seconds) and compiling (a minute) pay

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from dataclasses import replace
 from multiprocessing.connection import Connection
-from typing import Any
 
 import torch
 
+from fednb.base.processes.member import serve
+from fednb.core.rounds import Method
 from fednb.data.sources import Dataset
 from fednb.engines.loop import train_one
 from fednb.engines.problem import Problem, problem_of
-from fednb.engines.shared import receive
-from fednb.rounds import Method
-from fednb.setting import Setting
+from fednb.engines.setting import Setting
 
 
 class Worker:
@@ -59,23 +57,6 @@ class Worker:
         """Score one piece of the test set with the server's model."""
         right, loss = self.problem.score(self.server["w"], self.server["b"], chunk)
         return int(right), float(loss)
-
-
-def serve(line: Connection, worker: object) -> None:
-    """Answer messages by the methods of an object until the parent hangs up."""
-    while True:
-        try:
-            what, *given = receive(line)
-        except (EOFError, ConnectionResetError):
-            return
-        try:
-            answer: tuple[Any, ...] = ("done", getattr(worker, what)(*given))
-        except Exception as error:
-            answer = ("failed", f"{type(error).__name__}: {error}", traceback.format_exc())
-        try:
-            line.send(answer)
-        except (BrokenPipeError, ConnectionResetError):
-            return
 
 
 if __name__ == "__main__":

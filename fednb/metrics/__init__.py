@@ -1,1 +1,1 @@
-"""Numbers about runs and vectors: each module measures one thing."""
+"""Functions of vectors and of runs; each module measures one thing. Imports runs and below."""

@@ -12,22 +12,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fednb.base.progress import bar_of
 from fednb.engines import device_of
 from fednb.engines.objective import one_thread
 from fednb.engines.problem import Problem, dealt, problem_of
+from fednb.metrics.cache import Measured, Question
 from fednb.metrics.drift import agreement
 from fednb.metrics.features import NeedsStatistics
-from fednb.metrics.once import Measured, Question
 from fednb.metrics.tidy import about, finished, wanted
-from fednb.probes import GLOBAL
-from fednb.progress import bar_of
+from fednb.runs.probes import GLOBAL
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fednb.experiment import Run
-    from fednb.grid import Results
-    from fednb.probes import Probe
+    from fednb.runs.experiment import Run
+    from fednb.runs.grid import Results
+    from fednb.runs.probes import Probe
 
 VERSION = 1  # of what is kept; see `once`
 MEASURES = ("alignment", "agreement")

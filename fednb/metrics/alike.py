@@ -7,14 +7,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fednb.core.vectors import NoSuchLayer
 from fednb.metrics import embed, features
 from fednb.metrics.tidy import Cloud, finished
-from fednb.vectors import NoSuchLayer
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fednb.grid import Results
+    from fednb.runs.grid import Results
 
 # The first of these that a model has. In the paper, with ResNet-18, they are conv1.weight and layer4.1.bn2; the small
 # networks have no such features, and so few weights in their first convolution that 1% of its frequencies is none.

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from fednb.base.progress import Told, bar_of
 from fednb.engines.objective import one_thread
+from fednb.metrics.cache import Measured, Question
 from fednb.metrics.features import PENULTIMATE, activations, layers_of, refuse_statistics
-from fednb.metrics.once import Measured, Question
 from fednb.metrics.sample import Sample, sample_of
 from fednb.metrics.tidy import kept_of
-from fednb.progress import Told, bar_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fednb.grid import Results
+    from fednb.runs.grid import Results
 
 VERSION = 1  # of what is kept; see `once`
 Compare = Callable[[Tensor], Tensor]  # a function of the shapes of all clients and layers

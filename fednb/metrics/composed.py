@@ -16,20 +16,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fednb.algorithms.catalogue import Axes, sums
+from fednb.base.progress import bar_of
+from fednb.base.streams import stream
+from fednb.core.record import Cohort, Server, Table
+from fednb.core.rounds import Method, blank, cost, observed_round
+from fednb.core.vectors import Layout
 from fednb.engines.objective import one_thread
 from fednb.engines.problem import problem_of
-from fednb.methods import Axes, sums
-from fednb.progress import bar_of
-from fednb.record import Cohort, Server, Table
-from fednb.rounds import Method, blank, cost, observed_round
-from fednb.setting import Setting
-from fednb.streams import stream
-from fednb.vectors import Layout
+from fednb.engines.setting import Setting
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fednb.grid import Results
+    from fednb.runs.grid import Results
 
 HIDDEN = 32
 AXES = ("ascent", "filter", "correction")

@@ -7,13 +7,13 @@ from math import isfinite, nan
 from statistics import mean, median
 from typing import TYPE_CHECKING, Any
 
-from fednb.rounds import cost
+from fednb.core.rounds import cost
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fednb.experiment import Run
-    from fednb.grid import Results
+    from fednb.runs.experiment import Run
+    from fednb.runs.grid import Results
 
 History = Iterable[dict[str, Any]]
 BEST = "'s best"

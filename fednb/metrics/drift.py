@@ -9,17 +9,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fednb.base.streams import stream
+from fednb.core.vectors import Layout
 from fednb.engines.objective import one_thread
 from fednb.filters import Filter, HighPass, Shape
 from fednb.metrics.spectra import TooFewClients
 from fednb.metrics.tidy import probed
-from fednb.streams import stream
-from fednb.vectors import Layout
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fednb.grid import Results
+    from fednb.runs.grid import Results
 
 WHOLE = "all layers"  # the name of the whole model in a column of layers
 

@@ -12,19 +12,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fednb.base.progress import bar_of
 from fednb.engines.objective import one_thread
 from fednb.metrics.align import GlobalLoss
-from fednb.metrics.once import Measured, Question
+from fednb.metrics.cache import Measured, Question
 from fednb.metrics.tidy import about, finished, wanted
-from fednb.probes import GLOBAL
-from fednb.progress import bar_of
+from fednb.runs.probes import GLOBAL
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fednb.experiment import Run
-    from fednb.grid import Results
-    from fednb.probes import Probe
+    from fednb.runs.experiment import Run
+    from fednb.runs.grid import Results
+    from fednb.runs.probes import Probe
 
 VERSION = 1  # of what is kept; see `once`
 PHASES = ("early", "late")  # the first and the second half of the rounds

@@ -14,15 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fednb.base.progress import Bar, Told, bar_of
+from fednb.core.vectors import Layout
 from fednb.engines.objective import one_thread
 from fednb.metrics.tidy import Cloud, probed
-from fednb.progress import Bar, Told, bar_of
-from fednb.vectors import Layout
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fednb.grid import Results
+    from fednb.runs.grid import Results
 
 
 ITERATIONS = 1000  # of t-SNE at most, as scikit-learn has it

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from fednb.base.progress import bar_of
 from fednb.engines.objective import one_thread
 from fednb.engines.problem import class_counts
 from fednb.metrics.sample import CHUNK, Sample, evaluating, sample_of
-from fednb.progress import bar_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fednb.experiment import Run
-    from fednb.grid import Results
+    from fednb.runs.experiment import Run
+    from fednb.runs.grid import Results
 
 
 def mixed(by_class: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from fednb.base.progress import Told, bar_of
+from fednb.core.vectors import NoSuchLayer
 from fednb.engines.objective import Objective, one_thread
-from fednb.metrics.once import Measured, Question
+from fednb.metrics.cache import Measured, Question
 from fednb.metrics.sample import CHUNK, Sample, evaluating, sample_of
 from fednb.metrics.tidy import Cloud, kept_of
-from fednb.progress import Told, bar_of
-from fednb.vectors import NoSuchLayer
 
 if TYPE_CHECKING:
-    from fednb.grid import Results
+    from fednb.runs.grid import Results
 
 VERSION = 1  # of what is kept; see `once`
 PENULTIMATE = "@penultimate"  # what the last module, the classifier, is given

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from fednb.base.progress import Told, bar_of
+from fednb.base.streams import stream
 from fednb.engines.objective import one_thread
-from fednb.metrics.once import Measured, Question
+from fednb.metrics.cache import Measured, Question
 from fednb.metrics.sample import Loss, sample_of
 from fednb.metrics.tidy import about
-from fednb.progress import Told, bar_of
-from fednb.streams import stream
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fednb.experiment import Run
-    from fednb.grid import Results
+    from fednb.runs.experiment import Run
+    from fednb.runs.grid import Results
 
 VERSION = 1  # of what is kept; see `once`
 NOISE = 1e-10  # what is left of a vector after orthogonalisation, relative to it, below which nothing is left

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
+from fednb.core.vectors import Layout
 from fednb.engines.objective import one_thread
 from fednb.filters import Filter, HighPass
 from fednb.metrics import cka
 from fednb.metrics.drift import Turned, divergence
 from fednb.metrics.features import PENULTIMATE
 from fednb.metrics.tidy import finished, probed
-from fednb.vectors import Layout
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fednb.grid import Results
+    from fednb.runs.grid import Results
 
 BEFORE, AFTER, CONTROL = "before", "after", "random axes"
 

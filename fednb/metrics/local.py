@@ -9,7 +9,7 @@ from fednb.metrics.tidy import about, probed
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fednb.grid import Results
+    from fednb.runs.grid import Results
 
 RADIUS = "k.rho_k"  # what a probe keeps of FedSCAM's radius
 

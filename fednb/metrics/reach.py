@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from fednb.algorithms.parts.released_bugs import by_tensor_number
+from fednb.base.streams import stream
+from fednb.core.vectors import Layout, norm
 from fednb.metrics.tidy import finished, probed
 from fednb.models import build
-from fednb.parts.slips import by_tensor_number
-from fednb.streams import stream
-from fednb.vectors import Layout, norm
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fednb.grid import Results
+    from fednb.runs.grid import Results
 
 MEASURE = "length over radius"
 INPUTS = {"cnn-small": (1, 28, 28)}  # others: 32x32 in colour

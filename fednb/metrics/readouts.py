@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fednb.grid import Results
+    from fednb.runs.grid import Results
 
 READ = {"best": "best round", "last": "last round", "mean_last_10": "mean of the last ten"}  # `report`, and in words
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from fednb.compose import built
+from fednb.algorithms.sums import built
+from fednb.core.vectors import Layout
 from fednb.engines.objective import one_thread
 from fednb.filters import Filter
 from fednb.metrics.tidy import finished, probed
-from fednb.vectors import Layout
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fednb.grid import Results
+    from fednb.runs.grid import Results
 
 PARTS = {"classifier": "@head", "all but the classifier": "@body"}
 NOTHING = "no filter"

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fednb.base.streams import stream
 from fednb.engines import device_of
 from fednb.engines.objective import Objective
 from fednb.engines.problem import problem_of
-from fednb.streams import stream
 
 if TYPE_CHECKING:
-    from fednb.experiment import Run
+    from fednb.runs.experiment import Run
 
 CHUNK = 250  # samples at a time; fixed, so that sums have one order
 Loss = Callable[[Tensor], Tensor]

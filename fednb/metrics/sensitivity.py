@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from fednb.algorithms.parts.fsa import layer_moves, weights_only
+from fednb.base.progress import bar_of
+from fednb.core.vectors import Layout, unit
 from fednb.engines import device_of
 from fednb.engines.objective import one_thread
 from fednb.engines.problem import dealt, own_split, problem_of
-from fednb.metrics.once import Measured, Question
+from fednb.metrics.cache import Measured, Question
 from fednb.metrics.sample import Loss, Sample, drawn
 from fednb.metrics.tidy import finished, probed
-from fednb.parts.fsa import layer_moves, weights_only
-from fednb.progress import bar_of
-from fednb.vectors import Layout, unit
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fednb.experiment import Run
-    from fednb.grid import Results
-    from fednb.probes import Kept
+    from fednb.runs.experiment import Run
+    from fednb.runs.grid import Results
+    from fednb.runs.probes import Kept
 
 VERSION = 1  # of what is kept; see `once`
 SHARPNESS, CHANCE = "layer alone", "chance"

@@ -10,18 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fednb.base.progress import bar_of
 from fednb.engines.objective import one_thread
 from fednb.metrics import embed, features
-from fednb.metrics.once import Measured, Question
+from fednb.metrics.cache import Measured, Question
 from fednb.metrics.sample import sample_of
 from fednb.metrics.tidy import about, finished
-from fednb.progress import bar_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fednb.experiment import Run
-    from fednb.grid import Results
+    from fednb.runs.experiment import Run
+    from fednb.runs.grid import Results
 
 VERSION = 1  # of what is kept; see `once`
 

@@ -12,7 +12,7 @@ from fednb.metrics.tidy import about, finished
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fednb.grid import Results
+    from fednb.runs.grid import Results
 
 _held: dict[tuple, dict[str, Eigen]] = {}  # the last answer: a figure and a table want the same directions
 

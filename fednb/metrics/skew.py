@@ -9,7 +9,7 @@ import numpy as np
 
 from fednb.data.partition import parse
 from fednb.engines.problem import class_counts
-from fednb.setting import Setting
+from fednb.engines.setting import Setting
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from fednb.base.progress import bar_of
+from fednb.core.vectors import Layout
 from fednb.filters import bins
 from fednb.metrics.tidy import probed
-from fednb.progress import bar_of
-from fednb.vectors import Layout
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fednb.grid import Results
+    from fednb.runs.grid import Results
 
 PerLayer = dict[str, Tensor]
 

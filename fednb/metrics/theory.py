@@ -1,6 +1,6 @@
 """SpecGradFilter's Theorem IV.1 on quadratics: the squared gradient, the drift term, and the gradient that is left.
 
-The runs are made by the library's own rounds (`fednb.rounds`), with every client in every round and exact gradients.
+The runs are made by the library's own rounds (`fednb.core.rounds`): every client in every round, exact gradients.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from fednb.algorithms.catalogue import method
+from fednb.base.progress import bar_of
+from fednb.base.streams import stream
+from fednb.core.record import Cohort, Server, Table
+from fednb.core.rounds import Method, blank, observed_round
+from fednb.core.vectors import Layout
 from fednb.engines.objective import one_thread
 from fednb.filters import HighPass, bins
-from fednb.methods import method
-from fednb.progress import bar_of
-from fednb.record import Cohort, Server, Table
-from fednb.rounds import Method, blank, observed_round
-from fednb.streams import stream
-from fednb.vectors import Layout
 
 if TYPE_CHECKING:
     import pandas as pd

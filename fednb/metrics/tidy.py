@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
-from fednb.progress import bar_of
+from fednb.base.progress import bar_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fednb.experiment import Run
-    from fednb.grid import Cell, Results
-    from fednb.probes import Kept, Probe
+    from fednb.runs.experiment import Run
+    from fednb.runs.grid import Cell, Results
+    from fednb.runs.probes import Kept, Probe
 
 
 NOT_A_SETTING = ("method", "seed", "measure", "value", "std", "band", "round", "key", "device", "engine", "note",

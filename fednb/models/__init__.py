@@ -1,4 +1,4 @@
-"""Models by name: `build("resnet18-gn", classes=10, input=(3, 32, 32), seed=0)`, `build("lstm", 80, (80, 80))`.
+"""Models by name: `build("resnet18-gn", classes=10, input=(3, 32, 32), seed=0)`. Imports base.
 
 The classifier is the last module of every model, so that `Layout.select("@head")` finds it.
 """
@@ -9,7 +9,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from fednb.inputs import shown
+from fednb.base.inputs import shown
+from fednb.base.streams import stream
 from fednb.models.bottleneck import BOTTLENECKS
 from fednb.models.densenet import DENSENETS
 from fednb.models.lstm import LSTMS
@@ -17,7 +18,6 @@ from fednb.models.resnet import RESNETS
 from fednb.models.small import SMALL, InputTooSmall, WrongInput
 from fednb.models.text import TEXTS, NotTokens
 from fednb.models.vit import VITS, NeedsTimm
-from fednb.streams import stream
 
 __all__ = ["InputTooSmall", "NeedsTimm", "NotTokens", "UnknownModel", "WrongInput", "build", "names", "reads"]
 

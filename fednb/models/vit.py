@@ -162,7 +162,7 @@ def vit_tiny(classes: int, input: Input) -> nn.Module:
 
 def timm():
     """The library, imported where it is needed."""
-    import fednb.compat  # noqa: F401  (torchvision, which timm imports, must be mended first)
+    import fednb.base.compat  # noqa: F401  (torchvision, which timm imports, must be mended first)
 
     try:
         import timm

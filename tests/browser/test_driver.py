@@ -9,7 +9,7 @@ pytestmark = pytest.mark.browser
 MADE = """
 import ipywidgets as w
 from matplotlib.figure import Figure
-from fednb.widgets.frame import Explorer
+from fednb.show.explore.frame import Explorer
 
 class Made(Explorer):
     title = "made"

@@ -39,7 +39,7 @@ def load(folder: Path) -> None:
 
 def command(method: str, seed: int, rounds: int = ROUNDS, engine: str = "loop") -> int:
     """`fednb run` of a short run, with its probe; the exit status."""
-    from fednb import cli
+    from fednb.cli.commands import commands as cli
 
     given = [x for name, value in (SHORT | {"rounds": rounds}).items() for x in (f"--{name}", str(value))]
     cli.run = functools.partial(_run(), probe=_probe(method, rounds))  # the command line has no option for probes
@@ -48,13 +48,13 @@ def command(method: str, seed: int, rounds: int = ROUNDS, engine: str = "loop") 
 
 @functools.cache
 def _run() -> Callable[..., Any]:
-    from fednb.experiment import run
+    from fednb.runs.experiment import run
 
     return run
 
 
 def _probe(method: str, rounds: int) -> Any:
-    from fednb.probes import Probe
+    from fednb.runs.probes import Probe
 
     return Probe(METHODS[method], rounds=tuple(range(rounds))) if METHODS.get(method) else None
 
@@ -83,7 +83,7 @@ def train(
 
 def _watch(shim: Shim, store: Path, pattern: str, behind: int) -> None:
     """Mark rounds in the journal, and let every round be saved, so that all runs do the same operations."""
-    from fednb import experiment
+    from fednb.runs import experiment
 
     one, saves = experiment._one_round, experiment.Checkpoints
     save, saves.SHARE = saves._save, float("inf")
@@ -120,9 +120,9 @@ def numbers(method: str, seed: int = 0, rounds: int = ROUNDS, measured: bool = T
     A child has nothing in memory of a run: every question goes to the disk. measured: measurements are asked for too,
     where the run is finished.
     """
-    from fednb.experiment import run_of
-    from fednb.methods import method as named
-    from fednb.setting import Setting
+    from fednb.algorithms.catalogue import method as named
+    from fednb.engines.setting import Setting
+    from fednb.runs.experiment import run_of
 
     wanted = Setting(**SHORT | {"rounds": rounds}), named(method), seed, _probe(method, rounds)
 
@@ -147,7 +147,7 @@ def numbers(method: str, seed: int = 0, rounds: int = ROUNDS, measured: bool = T
 
 def repaired(method: str, rounds: int = ROUNDS) -> dict[str, Any]:
     """`fednb store check`, with --repair, and once more; each with its exit status and text. Then the run."""
-    from fednb import cli
+    from fednb.cli.commands import commands as cli
 
     found = {}
     for name, words in (("check", ()), ("repair", ("--repair",)), ("after", ())):
@@ -158,7 +158,7 @@ def repaired(method: str, rounds: int = ROUNDS) -> dict[str, Any]:
 
 def grid() -> dict[str, Any]:
     """A grid of three runs: the statuses of the runs and the error that it ends with."""
-    from fednb.grid import Grid
+    from fednb.runs.grid import Grid
 
     described = dict(setting=SHORT | {"rounds": ROUNDS}, methods=["FedAvg", "FedSAM", "SCAFFOLD"], seeds=[0])
     made = Grid.of("small", "smoke", described)
@@ -181,7 +181,7 @@ def without_seconds(answers: dict[str, Any]) -> dict[str, Any]:
 
 def _answer(question: Callable[[], Any]) -> Any:
     """As JSON gives it back; an error that is meant for users is {"error": its line}, others {"traceback": ...}."""
-    from fednb.cli import MISUSE
+    from fednb.cli.commands import MISUSE
 
     try:
         return json.loads(json.dumps(question()))
@@ -196,14 +196,14 @@ def _bits(x: Tensor) -> str:
 
 
 def _measured(run: Any) -> str:
-    from fednb.metrics.once import Question
+    from fednb.metrics.cache import Question
 
     found = Question(run, "fault", 1, {"samples": 3}).answer(lambda: {"mean": run.w.double().mean()[None]})
     return _bits(found["mean"])
 
 
 def _landscape(run: Any) -> str:
-    from fednb.widgets.planes import Finished, Plane
+    from fednb.show.explore.planes import Finished, Plane
 
     plane = Plane(**PLACES)
     return _bits(plane.losses(Finished(run.entry, run.setting, run.method.name, run.seed, ""), device="cpu"))

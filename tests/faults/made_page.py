@@ -53,12 +53,12 @@ class Shelf(ExitStack):
     def __enter__(self) -> Shelf:
         import papermill
 
-        for module in ("fednb.paper", "fednb.notebooks", "fednb.execution"):
+        for module in ("fednb.study.paper", "fednb.study.notebooks", "fednb.study.execution"):
             self.enter_context(mock.patch(f"{module}.shelf", lambda name: self.root / name, create=True))
         self.enter_context(mock.patch.object(papermill, "execute_notebook", executed_here))
         self.enter_context(mock.patch("os.fsync", lambda descriptor: None))  # no power is cut here
-        self.enter_context(mock.patch("fednb.notebooks._library", lambda: "made"))
-        self.enter_context(mock.patch("fednb.notebooks.commit", lambda: None))
+        self.enter_context(mock.patch("fednb.study.notebooks._library", lambda: "made"))
+        self.enter_context(mock.patch("fednb.study.notebooks.commit", lambda: None))
         self.enter_context(mock.patch.dict(os.environ, {"FEDNB_STORE": str(self.root / "store")}))
         return self
 
@@ -79,7 +79,7 @@ def executed_here(source, target, parameters, **how) -> None:
 
 def execute_and_keep(x: int) -> None:
     """What `fednb notebook made/01 -p x ... --keep` does."""
-    from fednb import notebooks
+    from fednb.study import notebooks
 
     folder = notebooks.execute(NAME, {"scale": "smoke", "x": x})
     notebooks.keep_results(NAME, "smoke", folder, f"fednb notebook {NAME} -p x {x}")

@@ -26,14 +26,14 @@ def options(rounds: int, engine: str) -> list[str]:
 
 def command(rounds: int = 100_000, engine: str = "pool") -> None:
     """`fednb run`, for as long as it is let."""
-    from fednb.cli import main
+    from fednb.cli.commands import main
 
     raise SystemExit(main(options(rounds, engine)))
 
 
 def grid(jobs: int = 2) -> None:
     """`fednb grid run`, for as long as it is let."""
-    from fednb.cli import main
+    from fednb.cli.commands import main
 
     raise SystemExit(main(["grid", "run", "fedfft", "table8", "--jobs", str(jobs), "--device", "cpu"]))
 
@@ -76,8 +76,8 @@ def harmed(number: int, after: float, at: str = "work") -> dict[str, Any]:
 
 
 def _weights(engine: str, store: Path) -> str:
-    from fednb.experiment import run
-    from fednb.setting import Setting
+    from fednb.engines.setting import Setting
+    from fednb.runs.experiment import run
 
     os.environ["FEDNB_STORE"] = str(store)
     workers = 2 if engine == "pool" else None
@@ -90,7 +90,8 @@ def ended(signals: list[int], engine: str, everyone: bool = False, nohup: bool =
 
     Saving is put off until it must be. Returns the exit code, the rounds that were finished and the rounds saved.
     """
-    from fednb import cli, experiment
+    from fednb.cli.commands import commands as cli
+    from fednb.runs import experiment
 
     if nohup:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -116,7 +117,7 @@ def ended(signals: list[int], engine: str, everyone: bool = False, nohup: bool =
 @contextmanager
 def _saving_late() -> Iterator[None]:
     """After its first round a run saves at its end only."""
-    from fednb import experiment
+    from fednb.runs import experiment
 
     before, experiment.Checkpoints.SHARE = experiment.Checkpoints.SHARE, 1e-9
     try:
@@ -127,7 +128,7 @@ def _saving_late() -> Iterator[None]:
 
 def grid_ended(number: int, after: float) -> dict[str, Any]:
     """`fednb grid run`, which gets a signal together with its processes."""
-    from fednb.cli import main
+    from fednb.cli.commands import main
 
     def send() -> None:
         while not children():
@@ -145,7 +146,7 @@ def grid_harmed() -> dict[str, Any]:
     """Two runs of a grid and one that is not there, of which the first process is killed when it has loaded."""
     from dataclasses import replace
 
-    from fednb import jobs
+    from fednb.study import jobs
 
     def kill() -> None:
         while not any(Path(os.environ["FEDNB_STORE"]).glob("runs/*/lock")):

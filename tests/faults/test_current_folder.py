@@ -63,7 +63,7 @@ def test_nothing_that_lies_in_the_current_folder_is_run(arguments, until, hostil
 def test_a_module_beside_a_script_is_found_by_the_workers(tmp_path):
     """`python folder/script.py` and `python -m script` may use their own parts on several processes."""
     (tmp_path / "own_parts.py").write_text(
-        "from fednb.rounds import Part, part\n\n\n@part\nclass Half(Part):\n    '''Half of it.'''\n\n"
+        "from fednb.core.rounds import Part, part\n\n\n@part\nclass Half(Part):\n    '''Half of it.'''\n\n"
         "    def correct(self, k, s, v):\n        '''v ← v / 2'''\n        return v / 2\n"
     )
     (tmp_path / "script.py").write_text(
@@ -82,7 +82,7 @@ def test_a_module_beside_a_script_is_found_by_the_workers(tmp_path):
 
 def test_the_folder_that_python_puts_first_is_not_given_to_children(tmp_path, monkeypatch):
     """`python -m` puts it there as an absolute path, `python -c` as an empty one; somebody else's stays where it is."""
-    from fednb.engines import child
+    from fednb.base.processes import child
 
     monkeypatch.chdir(tmp_path)
     here = str(tmp_path)

@@ -26,14 +26,15 @@ import torch
 from every_kind import EVERY_KIND
 
 from faults import hostile
-from fednb import cli, filters, parts
-from fednb.claims import verdict
-from fednb.compose import NAMES
+from fednb import filters, parts
+from fednb.algorithms.catalogue import CATALOGUE, method
+from fednb.algorithms.sums import NAMES
+from fednb.cli.commands import commands as cli
 from fednb.data.partition import parse
-from fednb.methods import CATALOGUE, method
-from fednb.paper import Paper
-from fednb.probes import Probe
-from fednb.setting import Setting
+from fednb.engines.setting import Setting
+from fednb.runs.probes import Probe
+from fednb.study.claims import verdict
+from fednb.study.paper import Paper
 
 pytestmark = pytest.mark.faults
 LONG = os.environ.get("FAULTS") == "long"

@@ -135,7 +135,7 @@ def check_whole(root: Path, *among: int) -> None:
 
 def settled(root: Path) -> None:
     """What is promised to who reads after a kill: an interrupted exchange of folders is undone."""
-    from fednb import execution
+    from fednb.study import execution
 
     execution.check_pages()
 
@@ -191,7 +191,7 @@ def root(good, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", [*PAGE, "contents.json"])
 def test_a_damaged_page_is_not_current_and_not_kept(root, name, damage, record_property):
     """It is named with its path and what makes it again; kept evidence stays; the next execution sets it aside."""
-    from fednb import execution, notebooks
+    from fednb.study import execution, notebooks
 
     record_property("damaged files of pages", 1)
     notebooks.execute(NAME, {"scale": "smoke"})
@@ -217,8 +217,8 @@ def test_a_damaged_page_is_not_current_and_not_kept(root, name, damage, record_p
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", ["tab.csv", "runs.json", "contents.json"])
 def test_damaged_evidence_is_never_read(root, name, damage, record_property):
-    from fednb.files import DamagedFile
-    from fednb.report import Kept
+    from fednb.base.files import DamagedFile
+    from fednb.study.page import Kept
 
     record_property("damaged files of kept results", 1)
     harm(kept(root) / name, damage)

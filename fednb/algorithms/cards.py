@@ -1,0 +1,56 @@
+"""Method cards: a method's round as composed pseudo-code, each line with the part that it comes from."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, fields
+
+from fednb.core.rounds import Method, Part
+
+
+@dataclass(frozen=True)
+class Card:
+    """Methods as composed pseudo-code, one column of equations each."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _ipython_display_(self) -> None:
+        """Already printed."""
+
+
+FRAME = (
+    ("start", "each client, once", "w_k ← w"),
+    ("perturb", "each step", ""),
+    ("gradient", "", "g ← ∇L(w_k{delta})"),
+    ("correct", "", "v ← g"),
+    ("", "", "w_k ← w_k − η (clip(v) + wd · w_k)"),
+    ("finish", "each client, once", "Δ_k ← w_k − w"),
+    ("weigh", "server", "p_k ∝ n_k"),
+    ("server", "", "w ← w + step,  step = η_g Σ p_k Δ_k"),
+)
+
+
+def pseudo_code(method: Method) -> str:
+    """The round of one method, each line with the part it comes from."""
+    lines = [f"{method.name}   [{', '.join(repr(p) for p in method.parts) or 'no parts: Algorithm 0 itself'}]"]
+    for stage, when, frame in FRAME:
+        own = [(_equation(p, stage), type(p).__name__) for p in method.parts if stage and hasattr(p, stage)]
+        own = [(equation, who) for equation, who in own if equation]
+        delta = " + δ" if any(hasattr(p, "perturb") for p in method.parts) else ""
+        rows = [(frame.format(delta=delta), "")] if frame else []
+        rows = own + rows if stage == "server" else rows + own
+        for i, (equation, who) in enumerate(rows):
+            lines.append(f"  {when if i == 0 else '':<18} {stage if i == 0 else '':<9} {equation:<58} {who}".rstrip())
+    return "\n".join(lines)
+
+
+def _equation(p: Part, stage: str) -> str:
+    """A stage's line: the first of its docstring, or the one whose label names the part's reading and switches."""
+    first, *others = (inspect.getdoc(getattr(p, stage)) or "").splitlines()
+    on = {f.name if getattr(p, f.name) is True else str(getattr(p, f.name)) for f in fields(p)}  # type: ignore[arg-type]
+    fits = [(label.split(), line.strip()) for label, _, line in (o.partition(":") for o in others)]
+    fits = [(label, line) for label, line in fits if label and set(label) <= on]
+    return max(fits, key=lambda fit: len(fit[0]))[1] if fits else first

@@ -1,0 +1,1 @@
+"""Child processes that end with their parent, messages and memory that they share. Imports base."""

@@ -1,0 +1,154 @@
+"""All layers of flat vectors without their lowest frequencies, at once: on a GPU launches cost more than numbers.
+
+Every layer goes through the three stages of `fednb.filters.fast.vector.Blocks`. The first and the last, which touch all
+numbers, are one launch each for all layers; the one between, on a tenth of them, goes by groups of layers of a size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from math import gcd, pi
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+from fednb.filters.fast.blocks import LINE, ROWS, Tile, has_kernels, less_in_blocks, seen_in_blocks, table
+from fednb.filters.fast.mixed import Mixed, between
+from fednb.filters.fast.vector import SMALL, block, functions_inside, without_lowest
+
+SMALL_IN_TF32 = 1e-4  # what such products make of a number's last digits is several times as much
+LONGEST = 256  # numbers in a block: longer ones leave fewer coefficients, and cost more products
+NARROWEST = 16  # functions: tensor cores take no fewer
+MOST_IN_MATRIX = 20_000_000  # numbers that a GPU reads in less time than the launches of two transforms take
+
+
+def fits(x: Tensor) -> bool:
+    """Whether vectors are better done at once: single precision, on a GPU for which kernels can be made."""
+    plain = not isinstance(x, FakeTensor) and not torch._C._functorch.is_functorch_wrapped_tensor(x)
+    return plain and x.dtype == torch.float32 and not x.requires_grad and has_kernels(x.device)
+
+
+def each_without_lowest(x: Tensor, sizes: tuple[int, ...], counts: tuple[int, ...]) -> Tensor:
+    """x `[..., P]` of layers of these sizes, each without its lowest so many frequencies.
+
+    >>> each_without_lowest(torch.tensor([1.0, 2.0, 3.0, 6.0, 5.0, 4.0]), sizes=(4, 2), counts=(1, 0))
+    tensor([-2., -1.,  0.,  3.,  5.,  4.])
+    """
+    tf32 = torch.backends.cuda.matmul.allow_tf32
+    plan = planned(sizes, counts, tf32, x.device)
+    flat = x.reshape(-1, x.shape[-1])
+    y = _less(flat, plan, tf32) if plan.groups else flat.clone()
+    for here, count in plan.rest:
+        y[:, here] = without_lowest(flat[:, here], count)
+    return y.view(x.shape)
+
+
+def _less(x: Tensor, plan: Plan, tf32: bool) -> Tensor:
+    numbers = [group.numbers for group in plan.groups]
+    u = seen_in_blocks(x, plan.tiles, plan.functions, plan.width, sum(numbers), plan.aligned, tf32)
+    mixes, sizes = [group.mix for group in plan.groups], [group.size for group in plan.groups]
+    v = between(u, mixes, sizes, [len(x) * each for each in numbers])
+    return less_in_blocks(x, v, plan.tiles, plan.passing, plan.functions, plan.width, plan.aligned, tf32)
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Layers of one size: what is done to each one's coefficients, `size` in number; `numbers` for all of a client."""
+
+    size: int
+    numbers: int
+    mix: Tensor  # a matrix, or that of `Mixed` where it would be large
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What is done to vectors of certain layers, with all constants on the device."""
+
+    tiles: Tensor  # of layers in blocks
+    passing: Tensor  # tiles of what passes
+    functions: Tensor
+    width: int
+    aligned: int
+    groups: tuple[Group, ...]
+    rest: tuple[tuple[slice, int], ...]  # layers that blocks do not suit: where they are, and their counts
+
+
+@lru_cache(maxsize=8)
+def planned(sizes: tuple[int, ...], counts: tuple[int, ...], tf32: bool, device: torch.device) -> Plan:
+    """Where everything is and goes."""
+    small = SMALL_IN_TF32 if tf32 else SMALL[torch.float32]
+    with _disable_current_modes(), torch.inference_mode(False):  # no part of the trace that may be the first to ask
+        return _planned(sizes, counts, small, device)
+
+
+def _planned(sizes: tuple[int, ...], counts: tuple[int, ...], small: float, device: torch.device) -> Plan:
+    alike: dict[tuple[int, int], list[int]] = {}  # where layers of one size and count begin
+    for start, n, count in zip(accumulate((0, *sizes[:-1])), sizes, counts, strict=True):
+        alike.setdefault((n, count), []).append(start)
+    inside = {key: found for key in alike if (found := pairs_inside(*key, small)) is not None}
+    widest = max((2 * even.shape[1] for even, _ in inside.values()), default=0)
+    width = max(NARROWEST, 1 << (widest - 1).bit_length())
+    tiles: list[Tile] = []
+    passing: list[Tile] = []
+    functions: list[np.ndarray] = []
+    groups: list[Group] = []
+    for (n, count), at in alike.items():
+        if (n, count) not in inside:
+            passing += (tile for start in at for tile in _passing(start, n))
+            continue
+        even, odd = inside[n, count]
+        group = _group(n, count, even, odd, len(at), device)
+        tiles += _tiles(at, n, even, group, sum(f.size for f in functions), sum(g.numbers for g in groups))
+        groups.append(group)
+        both = np.stack([even, odd], axis=2).reshape(len(even), -1)
+        functions.append(np.pad(both, [(0, 0), (0, width - both.shape[1])]))
+    flat = np.concatenate([f.reshape(-1) for f in functions] or [np.zeros(0)])
+    return Plan(
+        table(tiles).to(device),
+        table(passing).to(device),
+        torch.from_numpy(flat).to(device, torch.float32),
+        width,
+        gcd(LINE, *(number for tile in tiles for number in (tile.start, tile.b))),
+        tuple(groups),
+        tuple((slice(i, i + n), c) for (n, c), at in alike.items() if c and (n, c) not in inside for i in at),
+    )
+
+
+def _group(n: int, count: int, even: np.ndarray, odd: np.ndarray, layers: int, device: torch.device) -> Group:
+    mixed = Mixed.of(n, count, even, odd)
+    size = mixed.a * 2 * even.shape[1]
+    if size**2 <= MOST_IN_MATRIX:
+        return Group(size, layers * size, mixed.matrix().to(device, torch.float32))
+    return Group(size, layers * size, mixed.mix.to(device, torch.float32))
+
+
+def _tiles(at: list[int], n: int, even: np.ndarray, group: Group, first: int, before: int) -> Iterator[Tile]:
+    """Those of a group's layers, which begin at these places."""
+    (b, pairs), a = even.shape, n // len(even)
+    for i, start in enumerate(at):
+        for q in range(0, a, ROWS):
+            many = min(ROWS, a - q) * b
+            yield Tile(start + q * b, many, b, first, 2 * pairs, before, group.numbers, i * group.size + 2 * q, a)
+
+
+def pairs_inside(n: int, count: int, small: float) -> tuple[np.ndarray, np.ndarray] | None:
+    """As many even as odd functions inside the blocks of a layer, zeros among them; none where half are not enough."""
+    b = block(n, LONGEST, most=LONGEST)
+    if not 1 <= count <= n // 2 or b == 1:
+        return None
+    both = functions_inside(b, 2 * pi * (count - 1) / n, small)
+    most = max(f.shape[1] for f in both)
+    most += most % 2  # pairs by twos: a GPU's fast products want rows of whole 16 bytes
+    even, odd = (np.pad(f, [(0, 0), (0, most - f.shape[1])]) for f in both)
+    return (even, odd) if 4 * most <= b else None
+
+
+def _passing(start: int, n: int) -> Iterator[Tile]:
+    for at in range(start, start + n, ROWS * LONGEST):
+        yield Tile(at, min(ROWS * LONGEST, start + n - at), LONGEST)

@@ -1,6 +1,0 @@
-"""Vectors without their lowest frequencies: one by one, and on a GPU all layers of a model at once."""
-
-from fednb.lowest.layers import each_without_lowest, fits
-from fednb.lowest.vector import without_lowest
-
-__all__ = ["each_without_lowest", "fits", "without_lowest"]

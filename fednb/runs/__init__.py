@@ -1,0 +1,1 @@
+"""Runs: settings times methods times seeds, their keys, store, checkpoints, probes. Imports engines and below."""

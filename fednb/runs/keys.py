@@ -1,0 +1,49 @@
+"""A run's identity: its mathematics as plain data, and the key that names it in the store."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import uuid
+from typing import Any
+
+from fednb import models
+from fednb.base.codetext import Unreadable, describe, is_outside
+from fednb.base.streams import whole_seed
+from fednb.core.rounds import Method
+from fednb.data.sources import find as find_data
+from fednb.engines.setting import Setting
+
+RESULTS = 3  # part of every key; raise it when a change makes the same setting give other numbers
+
+_said: set[str] = set()
+
+
+def identify(setting: Setting, method: Method, seed: int, probe: Any = None) -> dict[str, Any]:
+    """All that decides a run's numbers: fields of the setting and of the method's parts, the seed, the probe.
+
+    Names and reporting are labels and no part of it. Code from outside the package is described by what it does; a
+    run whose code cannot be read gets a mark of its own every time, so that it is never taken for another one.
+    """
+    described: dict[str, Any] = {"results": RESULTS, "seed": whole_seed(seed)}
+    try:
+        described["run"] = describe([setting, method] + ([probe] if probe is not None else []) + _registered(setting))
+    except Unreadable as error:
+        if str(error) not in _said:
+            print(f"fednb: run is not reused: the code of {error} cannot be read", file=sys.stderr)
+        _said.add(str(error))
+        described["once"] = uuid.uuid4().hex
+    return described
+
+
+def key_of(description: Any) -> str:
+    """A short name for a description of numbers, texts, lists and dictionaries: 16 hexadecimal digits."""
+    text = json.dumps(description, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _registered(setting: Setting) -> list[Any]:
+    """The setting's model and data where somebody else has entered them under a name of their own."""
+    entered = [models.MODELS[setting.model], find_data(setting.data).reader]
+    return [each for each in entered if is_outside(each)]

@@ -1,0 +1,1 @@
+"""Ways to look: pictures, explorers in JupyterLab, the site. Imports study, bench and below."""

@@ -1,0 +1,47 @@
+"""Frequencies: disagreement by band, and where in the model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import seaborn as sns
+
+from fednb.show.plots.style import HEAT, _panels, _style, look
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+
+def bands(table: pd.DataFrame, by: str = "alpha", title: str = "", log: bool = True) -> Figure:
+    """A tidy band table as curves, low frequencies left: one panel per measure, one curve per value of `by`.
+
+    Points are means over seeds and rounds; bars span all of them.
+    """
+    measures = list(dict.fromkeys(table["measure"]))
+    with _style():
+        fig, axes = _panels(len(measures), width=3.6 if len(measures) > 1 else 5.0)
+        for ax, measure in zip(axes, measures, strict=True):
+            for i, (value, part) in enumerate(table[table["measure"] == measure].groupby(by)):
+                seen = part.groupby("band")["value"].agg(["mean", "min", "max"])
+                span = [seen["mean"] - seen["min"], seen["max"] - seen["mean"]]
+                ax.errorbar(seen.index, seen["mean"], yerr=span, **look(i), ms=4, lw=1.5,
+                            elinewidth=0.8, capsize=2, label=f"{by} = {value}")  # fmt: skip
+            ax.set(xlabel="frequency band (1 = lowest)", ylabel=f"{measure} across clients")
+            ax.set_xticks(sorted(table["band"].unique()))
+            if log:
+                ax.set_yscale("log")
+            ax.legend(title="bars: all rounds and seeds", title_fontsize=7)
+        fig.suptitle(title, fontsize=11)
+    return fig
+
+
+def layers(table: pd.DataFrame, title: str = "") -> Figure:
+    """Layers down, bands across: each layer's share of variance in each band, as a heat map."""
+    shares = table.div(table.sum(axis=1), axis=0)
+    with _style():
+        fig, (ax,) = _panels(1, width=5.2, height=0.9 + 0.28 * len(table))
+        sns.heatmap(shares, ax=ax, cmap=HEAT, vmin=0, annot=len(table) <= 12, fmt=".2f", annot_kws={"size": 7},
+                    cbar_kws={"label": "share of the layer's variance"})  # fmt: skip
+        ax.set(xlabel="frequency band (1 = lowest)", ylabel="layer", title=title)
+    return fig

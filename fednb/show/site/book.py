@@ -1,0 +1,210 @@
+"""What the site knows of one notebook: its executed copy, the runs behind it, and what was kept from larger scales."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fednb.base.files import DamagedFile, read_json
+from fednb.runs.grid import SCALES
+from fednb.show.site.pages import address
+from fednb.show.site.sound import Reading, as_notebook, checked_runs, checked_verdicts
+from fednb.study import notebooks
+from fednb.study.execution import EXECUTED, problems_of, read_executed
+from fednb.study.page import Abouts, contents_of, page_folder, remedy
+from fednb.study.paper import papers, shelf
+
+BLANK = {"cells": [{"cell_type": "markdown", "id": "none", "metadata": {}, "source": ""}], "metadata": {},
+         "nbformat": 4, "nbformat_minor": 5}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class KeptResults:
+    """What was kept with the paper from an execution at one scale: papers/<id>/results/<notebook>_<scale>."""
+
+    scale: str
+    folder: Path
+    runs: Abouts
+    verdicts: list[dict[str, str]]
+    command: str
+
+    @classmethod
+    def of(cls, scale: str, folder: Path) -> KeptResults:
+        """All of it, checked."""
+        told = folder / "command.txt"
+        command = told.read_text(encoding="utf-8", errors="replace").strip() if told.exists() else ""
+        return cls(scale, folder, checked_runs(folder), checked_verdicts(folder), command)
+
+    @property
+    def pictures(self) -> list[Path]:
+        return sorted(self.folder.glob("*.png"))
+
+
+@dataclass(frozen=True)
+class Book:
+    """One notebook, and the scale at which its executed copy is shown; nothing where there is none.
+
+    content: the executed copy; where there is none, the notebook as it is. runs: those that the copy shows.
+    kept: from the largest scale down. wrong: a line for each damaged file, none of which is shown.
+    """
+
+    name: str
+    scale: str
+    content: dict[str, Any] = field(repr=False)
+    runs: Abouts = field(repr=False)
+    kept: tuple[KeptResults, ...] = field(repr=False)
+    wrong: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, name: str, scale: str = "") -> Book:
+        """At the given scale, or at the largest at which it was executed."""
+        seen = Reading()
+        wanted = [scale] if scale else list(reversed(SCALES))
+        at = next((s for s in wanted if _was_executed(name, s)), "")
+        copy = seen.or_else(None, lambda: _executed(name, at)) if at else None
+        seen.wrong += problems_of(page_folder(name, at)) if at else []
+        runs: Abouts = seen.or_else({}, lambda: checked_runs(page_folder(name, at))) if copy else {}
+        content = copy or seen.or_else(BLANK, lambda: _source(name))
+        return cls(name, at if copy else "", content, runs, tuple(_kept(name, seen)), tuple(dict.fromkeys(seen.wrong)))
+
+    @property
+    def url(self) -> str:
+        return f"notebooks/{address(self.name)}.html"
+
+    @property
+    def folder(self) -> str:
+        """Where its pictures are in the site."""
+        return f"notebooks/{address(self.name)}"
+
+    @property
+    def paper(self) -> str:
+        """The id of the paper that it belongs to, if it does."""
+        return _paper_of(self.name)
+
+    @property
+    def title(self) -> str:
+        """The first heading."""
+        lines = "".join(self.content["cells"][0]["source"]).splitlines()
+        return (lines[0].lstrip("# ") if lines else "") or self.name
+
+    @property
+    def errors(self) -> int:
+        """How many cells ended in an error."""
+        outputs = (o for cell in self.content["cells"] for o in cell.get("outputs", []))
+        return sum(o["output_type"] == "error" for o in outputs)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the execution was interrupted: papermill has no time for its end."""
+        about = self.content["metadata"].get("papermill", {})
+        return "start_time" in about and not about.get("end_time")
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the notebook was changed after it was executed, as far as the copy tells."""
+        told = str(self.content["metadata"].get("fednb", {}).get("made_from", "")).split()
+        return bool(told) and told[0] != notebooks.made_from(self.name).split()[0]
+
+    @property
+    def executed(self) -> dict[str, Any]:
+        """What papermill and fednb wrote down about the execution."""
+        about = self.content["metadata"]
+        return about.get("papermill", {}) | about.get("fednb", {})
+
+
+def _was_executed(name: str, scale: str) -> bool:
+    """Whether there is an executed copy, or should be one."""
+    folder = page_folder(name, scale)
+    try:
+        return (folder / EXECUTED).exists() or EXECUTED in contents_of(folder).files
+    except DamagedFile:
+        return True
+
+
+def _executed(name: str, scale: str) -> dict[str, Any]:
+    folder = page_folder(name, scale)
+    try:
+        return as_notebook(read_executed(name, scale), folder / EXECUTED, remedy(folder))
+    except FileNotFoundError:
+        raise DamagedFile(folder / EXECUTED, f"is missing; {remedy(folder)}") from None
+
+
+def _source(name: str) -> dict[str, Any]:
+    """The notebook as it is, without results."""
+    file = notebooks.path(name)
+    back = f"`git checkout -- {file}` brings it back"
+    try:
+        return as_notebook(read_json(file), file, back)
+    except DamagedFile as error:
+        raise error if back in error.what else DamagedFile(file, f"{error.what}; {back}") from None
+
+
+def _kept(name: str, seen: Reading) -> Iterator[KeptResults]:
+    """What was kept of a notebook, from the largest scale down; what is damaged is left out as a whole."""
+    for scale in reversed(SCALES) if (paper := _paper_of(name)) else ():
+        folder = papers(paper).kept_folder(name, scale)
+        if wrong := problems_of(folder):
+            seen.wrong += wrong
+        elif folder.is_dir() and (kept := seen.or_else(None, partial(KeptResults.of, scale, folder))):
+            yield kept
+
+
+def _paper_of(name: str) -> str:
+    first, _, rest = name.partition("/")
+    return first if rest and (shelf("papers") / first / "paper.toml").exists() else ""
+
+
+def seeds(runs: Abouts) -> int:
+    return len(_seeds(runs))
+
+
+def _seeds(runs: Abouts) -> list[str]:
+    """As texts: whole numbers in their order, then whatever else was once taken for a seed."""
+    found = {str(about.get("seed")) for about in runs.values()}
+    return sorted(found, key=lambda seed: (not seed.isdecimal(), seed.zfill(20)))
+
+
+def told_by(runs: Abouts) -> Iterator[tuple[str, str]]:
+    """The runs in words: how many, seeds, devices, versions, commits, dates."""
+    abouts = list(runs.values())
+    if not abouts:
+        return
+    several = _seeds(runs)
+    yield "runs", f"{len(abouts)}, n = {len(several)} seed{'s' * (len(several) != 1)} ({_few(several)})"
+    yield "device", _few(_all(abouts, "device_name"))
+    yield "engine", _few(_all(abouts, "engine"))
+    versions = [told for about in abouts if isinstance(told := about.get("versions"), dict)]
+    yield "versions", ", ".join(f"{name} {_few(_all(versions, name))}" for name in ("fednb", "torch", "python"))
+    yield "commit of the runs", _few([short(c) for c in _all(versions, "commit")])
+    yield "runs made", _span(_all(abouts, "ended") or _all(abouts, "started"))
+
+
+def short(commit: str | None) -> str:
+    """A commit's first letters, and whether files differed from it."""
+    return str(commit or "")[:12] + "-dirty" * str(commit or "").endswith("-dirty")
+
+
+def _all(abouts: list[dict[str, Any]], name: str) -> list[str]:
+    return list(dict.fromkeys(str(about[name]) for about in abouts if about.get(name)))
+
+
+def _few(values: list[str]) -> str:
+    more = f" and {len(values) - 6} more" if len(values) > 6 else ""
+    return ", ".join(values[:6]) + more
+
+
+def _span(times: list[str]) -> str:
+    days = sorted({day(time) for time in times})
+    return " to ".join(dict.fromkeys([days[0], days[-1]])) if days else ""
+
+
+def day(time: str) -> str:
+    """2026-11-15T05:56:37Z as 2026-11-15; another text as it is."""
+    try:
+        return datetime.fromisoformat(time).date().isoformat()
+    except (ValueError, TypeError):
+        return str(time)

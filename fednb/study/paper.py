@@ -1,0 +1,267 @@
+"""papers/<id>: what was printed, which runs would show it, what is claimed, and how it was read."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from inspect import signature
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fednb.algorithms.catalogue import UnknownMethod
+from fednb.base.checks import is_text, is_whole, passes
+from fednb.base.inputs import BadFile, closest, one_line, read_rows, read_toml, shown
+from fednb.base.streams import whole_seeds
+from fednb.runs.grid import FORMS, SCALES, Grid
+from fednb.study.claims import BadClaim, Claim
+from fednb.study.evidence import EVIDENCE
+from fednb.study.page import Page
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+REMARK = r" \((?:not printed; )?implied\)$| \(repository default\)$"  # of a data set or model that a table leaves open
+
+
+class UnknownPaper(KeyError):
+    """A paper, section or table that is not here."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def shelf(name: str) -> Path:
+    """The folder `papers` or `notebooks`: beside the package in a checkout, inside it where it was installed."""
+    package = Path(__file__).resolve().parents[1]
+    inside = package / f"_{name}"
+    return inside if inside.is_dir() else package.parent / name
+
+
+def _pick(what: str, name: str, known: list[str]) -> str:
+    if name not in known:
+        raise UnknownPaper(f"no {what} {shown(name)}; closest: {closest(str(name), known, ', '.join(known))}")
+    return name
+
+
+Form = tuple[str, Callable[[Any], bool]]
+ANY: Form = ("anything", lambda v: True)
+TEXT: Form = ("a text", lambda v: is_text(v, 5000))
+TABLE: Form = ("a table", lambda v: isinstance(v, dict))
+TABLES: Form = ("a table of tables", lambda v: isinstance(v, dict) and all(isinstance(x, dict) for x in v.values()))
+LIST_OF_TABLES: Form = ("a list of tables", lambda v: isinstance(v, list) and all(isinstance(x, dict) for x in v))
+SWITCH: Form = ("true or false", lambda v: isinstance(v, bool))
+NOTEBOOK: Form = ("folder/name", lambda v: re.fullmatch(r"[\w-]+/[\w-]+", v) is not None)
+ABOUT: dict[str, Form] = {
+    "title": TEXT, "authors": TEXT, "venue": TEXT, "citation": TEXT, "code": TEXT, "year": ("a year", is_whole),
+    "study": SWITCH, "setting": TABLE, "smoke": TABLE, "laptop": TABLE, "sections": TABLES,
+}  # fmt: skip
+SECTION: dict[str, Form] = {"title": TEXT, "notebook": NOTEBOOK, "grid": SWITCH, "evidence": TABLES}
+REQUIRED = {"title", "notebook"}  # of a paper and of a section
+COLUMNS = ("method", "dataset", "model", "setting", "metric", "value", "std", "note")  # of a printed table
+
+
+def _check(path: Path, where: str, described: Any, forms: dict[str, Form]) -> None:
+    """Refuse entries of a file that are unknown, lacking, or of another kind than they should be."""
+    if not isinstance(described, dict):
+        raise BadFile(path, f"{where}must be a table, not {shown(described)}")
+    for name, value in described.items():
+        if name not in forms:
+            near = closest(name, forms, ", ".join(forms))
+            raise BadFile(path, f"{where}unknown entry {shown(name)}; closest: {near}")
+        allowed, test = forms[name]
+        if not passes(test, value):
+            raise BadFile(path, f"{where}{name} = {shown(value)}, must be {allowed}")
+    for name in forms:
+        if name in REQUIRED and name not in described:
+            raise BadFile(path, f"{where}`{name}` is not there; it must be {forms[name][0]}")
+
+
+def papers(id: str | None = None) -> Any:
+    """One paper by its short id, or all of them as a table. "across", our study of them, is found and not listed."""
+    known = sorted(p.parent.name for p in shelf("papers").glob("*/paper.toml"))
+    if id is not None:
+        return Paper(shelf("papers") / _pick("paper", id.lower(), known))
+    import pandas as pd
+
+    listed = [p for p in map(papers, known) if not p.about.get("study")]
+    rows = [(p.id, p.about["title"], p.about["venue"], len(p.about.get("sections", {}))) for p in listed]
+    return pd.DataFrame(rows, columns=["id", "title", "venue", "sections"]).set_index("id")
+
+
+@dataclass(frozen=True)
+class Paper:
+    """One paper's folder."""
+
+    folder: Path
+
+    @property
+    def id(self) -> str:
+        return self.folder.name
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        path = self.folder / "paper.toml"
+        about = read_toml(path)
+        _check(path, "", about, ABOUT)
+        for name, section in about.setdefault("sections", {}).items():
+            _check(path, f"section {one_line(name, 80)}: ", section, SECTION)
+        return dict.fromkeys(("authors", "venue", "citation"), "") | about
+
+    def __repr__(self) -> str:
+        return f"{self.about['title']} ({self.about['venue']})\n{self.about['citation']}"
+
+    def reported(self, table: str) -> pd.DataFrame:
+        """A printed table, one row per number."""
+        import pandas as pd
+
+        path = self.folder / "tables" / f"{_pick(f'table of {self.id}', table, self._tables())}.csv"
+        try:
+            return pd.read_csv(io.StringIO(read_rows(path, COLUMNS)))
+        except (ValueError, OverflowError) as error:
+            raise error if isinstance(error, BadFile) else BadFile(path, str(error)) from None
+
+    def _tables(self) -> list[str]:
+        return sorted(p.stem for p in (self.folder / "tables").glob("*.csv"))
+
+    def printed(self, table: str) -> pd.DataFrame:
+        """A printed table as our tables are: a column for each thing that varies, then method, measure, value.
+
+        Fractions become percent, "CIFAR-10 (implied)" is CIFAR-10, and a number from a figure says which in `figure`.
+        """
+        told = self.reported(table).rename(columns={"metric": "measure"})
+        rows = [_parsed(str(text)) if text == text else {} for text in told.pop("setting")]
+        varied = told.iloc[:, :0].assign(**{name: [row.get(name) for row in rows] for name in _names(rows)})
+        numbers = {name: _numbers(told[name].astype(str).str.strip()) for name in ("value", "std")}
+        tidy = _in_percent(varied.join(told).assign(**numbers, seed="printed"))
+        tidy["figure"] = tidy["note"].astype(str).str.extract(r"^(Fig \w+(?: left| right)?)")[0]
+        named = tidy[["dataset", "model"]].replace(REMARK, "", regex=True)
+        tidy[["dataset", "model"]] = named.mask(named == "not printed")
+        return tidy[tidy["value"].notna()].dropna(axis=1, how="all")
+
+    def claims(self, section: str | None = None) -> list[Claim]:
+        """The paper's claims as rules, written before the runs, each with the printed table that it is read from."""
+        if section is not None:
+            _pick(f"section of {self.id}", section, list(self.about["sections"]))
+        path = self.folder / "claims.toml"
+        described = read_toml(path)
+        _check(path, "", described, {"claim": LIST_OF_TABLES})
+        every = described.get("claim", [])
+        try:
+            claims = [Claim.of(self.id, each) for each in every]
+            for claim in claims:
+                claim.check()
+                _pick(f"section of {self.id}", claim.section, list(self.about["sections"]))
+        except (BadClaim, UnknownPaper) as error:
+            raise BadFile(path, str(error)) from None
+        if twice := [claim.id for claim in claims if sum(other.id == claim.id for other in claims) > 1]:
+            raise BadFile(path, f"claim {one_line(twice[0], 80)}: two claims have this id")
+        wanted = [claim for claim in claims if section in (None, claim.section)]
+        return [replace(claim, printed=self._table_of(claim)) for claim in wanted]
+
+    def _table_of(self, claim: Claim) -> pd.DataFrame | None:
+        """The printed table that a claim names, or that has its section's name."""
+        table = claim.table or claim.section
+        return self.printed(table) if table in self._tables() else None
+
+    def grid(self, name: str, scale: str = "smoke", seeds: list[int] | None = None) -> Grid:
+        """The runs behind a table or figure at one scale.
+
+        A grid file's entries outside [smoke], [laptop] and [paper] are for all three. Settings that neither names are
+        the paper's for that scale: [smoke] and [laptop] in paper.toml, and [setting], which is as printed.
+        """
+        known = sorted(p.stem for p in (self.folder / "grids").glob("*.toml"))
+        path = self.folder / "grids" / f"{_pick(f'grid of {self.id}', name, known)}.toml"
+        described = read_toml(path)
+        if scale not in SCALES:
+            raise UnknownPaper(f"no scale {shown(scale)}; the scales are {', '.join(SCALES)}")
+        for part in ("", *SCALES):
+            own = described.get(part, {}) if part else described
+            _check(path, f"{part}: " if part else "", own, dict.fromkeys((*FORMS, *SCALES), ANY) | {"setting": TABLE})
+        for_all = {entry: value for entry, value in described.items() if entry not in SCALES}
+        own = described.get(scale, {})
+        base = self.about.get("setting" if scale == "paper" else scale, {})
+        setting = base | for_all.get("setting", {}) | own.get("setting", {})
+        if seeds is not None:
+            seeds = whole_seeds(seeds)
+        try:
+            return Grid.of(f"{self.id} {name}", scale, for_all | own | {"setting": setting}, seeds)
+        except (ValueError, UnknownMethod) as error:
+            raise BadFile(path, str(error)) from error
+
+    def page(
+        self, *sections: str, scale: str = "smoke", seeds: list[int] | None = None, only: dict[str, Any] | None = None
+    ) -> Page:
+        """All that the notebook of some sections works with.
+
+        only: a part of the grids, such as {"dataset": ["CIFAR-10"], "method": ["FedAvg", "FedSAM"]}.
+        """
+        about = {name: self._section(name) for name in sections}
+        (notebook,) = {section["notebook"] for section in about.values()}
+        grids = {n: self.grid(n, scale, seeds).only(only) for n, section in about.items() if section.get("grid", True)}
+        claims = tuple(claim for name in sections for claim in self.claims(name))
+        evidence = {name: self.evidence(name) for name in sections}
+        return Page(notebook, scale, grids, claims, self.kept_folder(notebook, scale), evidence)
+
+    def kept_folder(self, notebook: str, scale: str) -> Path:
+        """Where an execution of one of its notebooks is kept with the paper."""
+        return self.folder / "results" / f"{notebook.partition('/')[2]}_{scale}"
+
+    def evidence(self, section: str) -> dict[str, dict[str, Any]]:
+        """What a section's claims are judged on, by name (`fednb.study.evidence`), with its options: accuracy, mostly."""
+        found = self._section(section).get("evidence", {"accuracy": {}})
+        for what, how in found.items():
+            try:
+                signature(EVIDENCE[what]).bind(None, **how)
+            except (KeyError, TypeError) as error:
+                wrong = f"{error}" if what in EVIDENCE else f"there is only {', '.join(EVIDENCE)}"
+                said = f"section {section}: evidence {shown(what)}: {wrong}"
+                raise BadFile(self.folder / "paper.toml", said) from None
+        return found
+
+    def _section(self, name: str) -> dict[str, Any]:
+        return self.about["sections"][_pick(f"section of {self.id}", name, list(self.about["sections"]))]
+
+    @property
+    def readings(self) -> str:
+        """The reading log: printed, released, what we run, measured effect."""
+        return (self.folder / "reading.md").read_text(encoding="utf-8")
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """The `name=number` pairs of a printed setting, 5% being 0.05, its split (Dir(0.3)), its domain; else its text."""
+    pairs = re.findall(r"(\w+)=([-+.\de]+)(%?)", text)
+    known = [(name, _number(text), percent) for name, text, percent in pairs]
+    numbers = {name: number / (100 if percent else 1) for name, number, percent in known if number is not None}
+    split = re.match(r"(?:Dir|Pat)\([.\d]+\)", text)
+    domain = re.search(r"domain=([^;]+)", text)
+    words = ({"partition": split[0]} if split else {}) | ({"domain": domain[1]} if domain else {})
+    return words | numbers or {"setting": text}
+
+
+def _names(rows: list[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def _in_percent(told: pd.DataFrame) -> pd.DataFrame:
+    """Accuracies between 0 and 1 as ours are; to as many digits as are printed."""
+    fractions = told["measure"] == "accuracy_fraction"
+    percent = {column: told[column].mask(fractions, (told[column] * 100).round(6)) for column in ("value", "std")}
+    return told.assign(**percent, measure=told["measure"].mask(fractions, "accuracy"))
+
+
+def _numbers(texts: pd.Series) -> pd.Series:
+    """Finite numbers, and nothing where the paper has words."""
+    return texts.map(_number).astype(float)
+
+
+def _number(text: str) -> float | None:
+    """The finite number that a text is, or nothing."""
+    try:
+        return number if isfinite(number := float(text)) else None
+    except ValueError:
+        return None

@@ -1,0 +1,333 @@
+"""The folder of a page, what it shows without a GPU, ours beside the paper's, and grids before anything is trained."""
+
+import json
+import os
+import subprocess
+import sys
+from math import isnan, nan
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from fednb.algorithms.catalogue import UnknownMethod
+from fednb.base.files import Contents, DamagedFile
+from fednb.engines.setting import BadSetting
+from fednb.runs.grid import BadGrid, Grid, NeedsGpu, Results
+from fednb.study.evidence import UnknownEvidence
+from fednb.study.page import (
+    Kept,
+    NotKept,
+    Page,
+    as_text,
+    compare,
+    gains,
+    page_folder,
+    provenance,
+    read_runs,
+    read_table,
+)
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDNB_STORE", str(tmp_path))
+    monkeypatch.delenv("FEDNB_PAGE", raising=False)
+    return tmp_path
+
+
+def test_a_page_keeps_figures_and_tables_in_its_folder(store):
+    page, figure, table = Page("made/01_x", "smoke"), Figure(figsize=(4, 3)), pd.DataFrame({"a": [1, 2]})
+    figure.subplots().plot([1, 2])
+    assert page.keep("fig", figure) is figure and page.keep("tab", table) is table
+    assert page.folder == store / "notebooks" / "made/01_x" / "smoke" == page_folder("made/01_x", "smoke")
+    assert sorted(p.name for p in page.folder.iterdir()) == ["contents.json", "fig.png", "tab.csv", "tab.txt"]
+    assert (page.folder / "fig.png").read_bytes().startswith(b"\x89PNG") and (page.folder / "fig.png").stat().st_size
+    assert pd.read_csv(page.folder / "tab.csv", index_col=0).equals(table)
+    assert (page.folder / "tab.txt").read_text().split() == ["a", "0", "1", "1", "2"]
+
+
+def test_a_page_goes_where_the_one_who_executes_it_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDNB_PAGE", str(tmp_path / "there"))
+    Page("made/01_x", "smoke").keep("tab", pd.DataFrame({"a": [1]}))
+    assert (tmp_path / "there" / "tab.csv").exists() and not (tmp_path / "notebooks").exists()
+
+
+def test_captions_name_seeds_device_and_runs():
+    """Eight runs of two seeds: six keys by their first eight letters, and two more."""
+    abouts = [{"device_name": "made CPU", "seed": i % 2} for i in range(8)]
+    runs = [SimpleNamespace(key=f"{i}" * 16, about=about) for i, about in enumerate(abouts)]
+    assert provenance(runs).startswith("n = 2 seeds, made CPU, runs 00000000, 11111111, ")
+    assert provenance(runs).endswith("55555555 and 2 more") and provenance([]) == ""
+    assert provenance(runs[:1]) == "n = 1 seed, made CPU, runs 00000000"
+
+
+def test_wide_tables_become_lists():
+    assert as_text(pd.DataFrame({"says": ["word " * 60]})).startswith("index: 0\nsays: word word")
+
+
+def test_a_grid_is_a_product():
+    """Two partitions x three rates x two methods x two seeds: 24 cells, each once, tagged by what varies."""
+    vary = {"partition": ["dirichlet(alpha=0.6)", "iid"], "lr": [0.1, 0.2, 0.3]}
+    grid = Grid.of("g", "smoke", dict(methods=["FedAvg", {"name": "FedSAM", "rho": 0.2}], vary=vary, seeds=[3, 4]))
+    assert len(grid.cells) == 24 == len({(str(c.setting), c.method, c.seed) for c in grid.cells})
+    assert {c.tags["partition"] for c in grid.cells} == {"dirichlet(alpha=0.6, minimum=10)", "iid"}
+    assert all(c.tags["lr"] == c.setting.lr and c.setting.partition.name in ("dirichlet", "iid") for c in grid.cells)
+    assert {c.method.parameters().get("rho") for c in grid.cells} == {None, 0.2}
+
+
+def test_seeds_given_go_before_seeds_described():
+    def seeds(*given, **described):
+        return [c.seed for c in Grid.of("g", "smoke", {"methods": ["FedAvg"], **described}, *given).cells]
+
+    assert (seeds(), seeds(seeds=[5, 6]), seeds([9], seeds=[5, 6])) == ([0], [5, 6], [9])
+
+
+@pytest.mark.parametrize(
+    "described, error, said",
+    [
+        (dict(methods=["FedAvg"], method="x"), BadGrid, "grid g, smoke: unknown entry 'method'"),
+        (dict(methods=["FedAgv"]), UnknownMethod, "no method 'FedAgv'; closest: FedAvg"),
+        (dict(methods=["FedAvg"], vary={"rate": [1]}), BadSetting, "no setting 'rate'"),
+        (dict(methods=["FedAvg"], setting={"lr": -1}), BadSetting, "lr = -1: must be above 0"),
+        (dict(methods=["FedAvg"], probe={"what": ["loss"]}), ValueError, "probe 'loss': must be one of gradient, "),
+    ],
+)
+def test_bad_grids_are_refused(described, error, said):
+    with pytest.raises(error, match=said):
+        Grid.of("g", "smoke", described)
+
+
+def test_paper_scale_without_a_gpu_is_refused_before_anything_is_written(store, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    grid = Grid.of("g", "paper", dict(methods=["FedAvg"], setting={"rounds": 800}, seeds=[0, 1]))
+    with pytest.raises(NeedsGpu, match=r"g at paper scale is 2 runs of 800 rounds.*scale='laptop', or device='cpu'"):
+        grid.run()
+    assert list(store.iterdir()) == []
+    assert list(grid.status()["status"]) == ["absent"] * 2 and list(grid.status()["rounds"]) == ["0/800"] * 2
+
+
+def test_results_without_a_probe_say_so():
+    with pytest.raises(BadGrid, match="grid g keeps nothing from its rounds; give it a probe"):
+        _ = Results(Grid.of("g", "smoke", dict(methods=["FedAvg"])), ()).probe
+
+
+def test_cases_have_tags_and_settings_of_their_own():
+    """Two cases, one with other methods; a label stands for the method's name, its own settings for its cells alone."""
+    described = dict(
+        setting={"rounds": 4},
+        methods=["FedAvg", {"name": "FedDyn", "label": "Ours", "setting": {"lr_decay": 0.5}}],
+        cases=[{"dataset": "A"}, {"dataset": "B", "setting": {"rounds": 2}, "methods": ["FedSAM"]}],
+    )
+    cells = Grid.of("g", "smoke", described).cells
+    assert [(c.tags["dataset"], c.label, c.setting.rounds) for c in cells] == [
+        ("A", "FedAvg", 4), ("A", "Ours", 4), ("B", "FedSAM", 2),
+    ]  # fmt: skip
+    assert [c.setting.lr_decay for c in cells] == [0.998, 0.5, 0.998]
+    assert cells[1].method.name == "FedDyn"
+
+
+def test_a_sweep_is_for_methods_that_have_the_parameter():
+    """FedAvg has no radius and runs once; a radius that is given stays."""
+    methods = ["FedAvg", "FedSAM", {"name": "FedSAM", "label": "fixed", "rho": 0.3}]
+    cells = Grid.of("g", "smoke", dict(methods=methods, sweep={"rho": [0.1, 0.2]})).cells
+    seen = [(c.label, c.tags.get("rho"), c.method.parameters().get("rho")) for c in cells]
+    assert seen == [("FedAvg", None, None), ("FedSAM", 0.1, 0.1), ("FedSAM", 0.2, 0.2), ("fixed", None, 0.3)]
+
+
+def rows(seen, **more):
+    """Tidy rows from {(method, alpha): [a value per seed]}."""
+    return pd.DataFrame(
+        {"alpha": alpha, "method": method, "seed": seed, "measure": "accuracy", "value": value, **more}
+        for (method, alpha), values in seen.items()
+        for seed, value in enumerate(values)
+    )
+
+
+def test_compare_puts_ours_beside_the_papers():
+    """Ours 70 and 74: mean 72, std 2√2, 2 above the paper's 70. What one side lacks stays empty; the paper's order."""
+    ours = rows({("FedSAM", 0.1): [70.0, 74.0], ("New", 0.1): [60.0]})
+    printed = rows({("FedAvg", 0.1): [65.0], ("FedSAM", 0.1): [70.0]}, note="so", dataset="CIFAR-10")
+    table = compare(ours, printed)
+    assert list(table.index) == [(0.1, "FedAvg"), (0.1, "FedSAM"), (0.1, "New")]
+    assert table.loc[(0.1, "FedSAM")].tolist() == pytest.approx([70, 72, 8**0.5, 2, 2])
+    assert isnan(table.loc[(0.1, "FedAvg"), "ours"]) and isnan(table.loc[(0.1, "New"), "paper"])
+
+
+def test_compare_keeps_settings_that_lack_a_value():
+    """SpecGradFilter's Table V: centralised training has no alpha, in print as here."""
+    ours = rows({("SGD", nan): [90.0], ("FedAvg", 0.1): [50.0], ("New", nan): [1.0]})
+    table = compare(ours, rows({("SGD", nan): [92.0], ("FedAvg", 0.1): [57.0]}))
+    assert table["paper"].tolist()[:2] == [92, 57] and table["ours"].tolist() == [90, 50, 1]
+    assert table.index.get_level_values("method").tolist() == ["SGD", "FedAvg", "New"]
+
+
+def test_gains_are_differences_with_the_same_seed_in_the_same_setting():
+    """FedSAM has 70 and 74, FedFFT 71 and 78: +1 and +4, not the difference to a mean. No base, no gain."""
+    ours = rows({("FedSAM", 0.1): [70.0, 74.0], ("FedFFT", 0.1): [71.0, 78.0], ("FedFFT", 0.6): [90.0]})
+    found = gains(ours, {"FedFFT": "FedSAM"})
+    assert found[["alpha", "method", "seed", "measure", "value"]].to_numpy().tolist() == [
+        [0.1, "FedFFT", 0, "gain", 1.0], [0.1, "FedFFT", 1, "gain", 4.0],
+    ]  # fmt: skip
+
+
+def test_a_base_beside_a_sweep_counts_for_all_of_it():
+    swept = rows({("FedFFT", 0.1): [71.0], ("FedFFT", 0.6): [73.0], ("FedSAM", nan): [70.0]})
+    assert gains(swept, {"FedFFT": "FedSAM"})[["alpha", "value"]].to_numpy().tolist() == [[0.1, 1.0], [0.6, 3.0]]
+
+
+ABOUT = {"k" * 16: {"seed": 3, "device_name": "made GPU"}}
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """A page at paper scale on a machine without a GPU, whose results were kept from another."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    folder = tmp_path / "results" / "01_x_paper"
+    folder.mkdir(parents=True)
+    (folder / "runs.json").write_text(json.dumps(ABOUT))
+    rows({("FedAvg", 0.1): [50.0]}).to_csv(folder / "table1_accuracy.csv")
+    grid = Grid.of("made table1", "paper", dict(methods=["FedAvg"]))
+    return Page("made/01_x", "paper", {"table1": grid}, (), folder)
+
+
+def test_without_a_gpu_a_page_shows_what_was_kept(kept, capsys):
+    """Tables come from the kept files, captions name the kept runs, and the reader is told."""
+    results = kept.run()
+    assert isinstance(results, Kept)
+    assert "no GPU" in (said := capsys.readouterr().out) and "results/01_x_paper, n = 1 seed, made GPU" in said
+    assert "; unchecked: it has no list of its files" in said
+    assert kept.measure("accuracy", results)["value"].tolist() == [50.0]
+    assert provenance(results) == "n = 1 seed, made GPU, runs kkkkkkkk"
+    assert json.loads((kept.folder / "runs.json").read_text()) == ABOUT
+    with pytest.raises(NotKept, match=r"table1_curves\.csv was not kept in 01_x_paper"):
+        kept.measure("curves", results)
+
+
+def test_without_a_gpu_and_nothing_kept_a_page_says_so(kept):
+    (kept.kept_folder / "runs.json").unlink()
+    with pytest.raises(NeedsGpu):
+        kept.run()
+
+
+def test_unknown_evidence_is_refused(kept):
+    with pytest.raises(UnknownEvidence, match="no evidence 'acuracy'; there is accuracy, "):
+        kept.measure("acuracy", kept.run())
+
+
+def test_a_part_of_a_grid():
+    """By tag and by label; what fits nothing is refused."""
+    described = dict(methods=["FedAvg", "FedSAM"], cases=[{"dataset": "A"}, {"dataset": "B"}])
+    grid = Grid.of("g", "smoke", described)
+    assert [c.label for c in grid.only({"dataset": ["B"]}).cells] == ["FedAvg", "FedSAM"]
+    assert [c.tags["dataset"] for c in grid.only({"method": ["FedSAM"], "dataset": ["A"]}).cells] == ["A"]
+    assert grid.only(None) is grid
+    with pytest.raises(BadGrid, match="no run fits"):
+        grid.only({"model": ["x"]})
+
+
+def test_a_stand_in_is_beside_the_papers_first_data_set_and_says_so():
+    """Digits for CIFAR-10, of which the paper has two: the first is beside it; two of ours are told apart as usual."""
+    ours = rows({("FedSAM", 0.1): [70.0]}, dataset="digits")
+    printed = pd.concat(rows({("FedSAM", 0.1): [v]}, dataset=d) for d, v in (("CIFAR-10", 60.0), ("CIFAR-100", 30.0)))
+    table = compare(ours, printed)
+    assert table.index.names == ["alpha", "dataset", "method"]
+    assert table.loc[(0.1, "CIFAR-10", "FedSAM"), ["paper", "ours", "difference"]].tolist() == [60, 70, 10]
+    assert table[["paper on", "ours on"]].to_numpy().tolist() == [["CIFAR-10", "digits"]]
+    both = pd.concat([ours, ours.assign(dataset="Fashion-MNIST")])
+    assert len(compare(both, printed)) == 4 and "ours on" not in compare(both, printed)
+
+
+def test_gains_are_compared_seed_by_seed():
+    """A gains 1 and 3 over B on the two seeds: mean 2, std √2, however far apart the seeds are; the paper has +5."""
+    ours = rows({("A", 0.1): [71.0, 53.0], ("B", 0.1): [70.0, 50.0]})
+    printed = rows({("A", 0.1): [75.0], ("B", 0.1): [70.0]}).assign(seed="printed")
+    table = compare(ours, printed, base="B")
+    assert list(table.index) == [(0.1, "A")]
+    assert table.iloc[0].tolist() == pytest.approx([5, 2, 2**0.5, 2, -3])
+
+
+# What a page writes is listed; what is damaged is not read
+
+
+def test_a_live_page_lists_what_it_writes(store):
+    """With digests that fit, also when it is written again; a file of somebody else's is set aside, not lost."""
+    page = Page("made/01_x", "smoke")
+    page.keep("tab", pd.DataFrame({"a": [1]}))
+    page.keep("tab", pd.DataFrame({"a": [2]}))
+    assert set(Contents.of(page.folder).files) == {"tab.csv", "tab.txt"}
+    Contents.of(page.folder).check()
+    (page.folder / "other.csv").write_text("mine")
+    page.keep("other", pd.DataFrame({"a": [3]}))
+    Contents.of(page.folder).check()
+    assert (store / "set-aside" / "01_x-smoke-other.csv-1" / "other.csv").read_text() == "mine"
+    assert read_table(page.folder / "other.csv", index_col=0)["a"].tolist() == [3]
+
+
+def test_leftovers_of_a_killed_page_are_swept(store):
+    page = Page("made/01_x", "smoke")
+    page.keep("tab", pd.DataFrame({"a": [1]}))
+    (page.folder / ".tab.csv.123-0123abcd.new").write_text("half")
+    page.keep("tab", pd.DataFrame({"a": [1]}))
+    assert not list(page.folder.glob(".*"))
+
+
+def test_a_file_that_was_being_replaced_at_a_kill_is_not_called_damaged(store, monkeypatch):
+    """It has left the list by then."""
+    page = Page("made/01_x", "smoke")
+    page.keep("tab", pd.DataFrame({"a": [1]}))
+    with monkeypatch.context() as killed:
+        killed.setattr(Contents, "add", lambda *a: pytest.fail("killed here"))
+        with pytest.raises(pytest.fail.Exception):
+            page.keep("tab", pd.DataFrame({"a": [2]}))
+    Contents.of(page.folder).check()
+    assert pd.read_csv(page.folder / "tab.csv")["a"].tolist() == [2]
+
+
+def test_runs_of_two_processes_are_all_noted(store):
+    """Both hold the page's lock when they add to runs.json."""
+    code = (
+        "import sys, pandas as pd, fednb as fn\nfrom types import SimpleNamespace\n"
+        "for i in range(5):\n"
+        "    about = {'seed': i, 'device_name': 'a CPU'}\n"
+        "    run = SimpleNamespace(key=f'{sys.argv[1]} {i}', about=about)\n"
+        "    fn.page('made/01_x', 'smoke').keep(sys.argv[1], pd.DataFrame({'a': [i]}), [run])\n"
+    )
+    environment = os.environ | {"FEDNB_STORE": str(store)}
+    started = [subprocess.Popen([sys.executable, "-c", code, name], env=environment) for name in "ab"]
+    assert [process.wait() for process in started] == [0, 0]
+    folder = page_folder("made/01_x", "smoke")
+    assert set(read_runs(folder / "runs.json")) == {f"{name} {i}" for name in "ab" for i in range(5)}
+    assert set(Contents.of(folder).files) == {"runs.json", "a.csv", "a.txt", "b.csv", "b.txt"}
+    Contents.of(folder).check()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"a": 1}', '{"a":', "\0\0"])
+def test_runs_that_cannot_be_read_are_named(kept, text):
+    """An older runs.json, without a digest."""
+    (kept.kept_folder / "runs.json").write_text(text)
+    with pytest.raises(DamagedFile, match=r"01_x_paper/runs\.json: is not .*; execute its notebook again"):
+        _ = Kept(kept.kept_folder, None).runs
+
+
+def test_a_kept_table_is_checked_when_it_is_read(kept):
+    contents = Contents(kept.kept_folder)
+    contents.add("table1_accuracy.csv")
+    contents.save()
+    (kept.kept_folder / "command.txt").write_text("fednb notebook made/01_x --keep\n\nOn a fast machine.\n")
+    path = kept.kept_folder / "table1_accuracy.csv"
+    assert len(Kept(kept.kept_folder, None).table(path.name)) == 1
+    path.write_text(path.read_text().replace("50.0", "90.0"))
+    with pytest.raises(DamagedFile, match=r"accuracy\.csv: .*; `fednb notebook made/01_x --keep` makes it again"):
+        kept.measure("accuracy", kept.run())
+    path.unlink()
+    with pytest.raises(DamagedFile, match=r"accuracy\.csv: is missing"):
+        kept.measure("accuracy", kept.run())
+
+
+def test_kept_results_are_put_back_after_a_kill(kept):
+    """It fell between taking the old folder away and putting the new one there."""
+    kept.kept_folder.rename(kept.kept_folder.with_name(".01_x_paper.99-0123abcd.old"))
+    assert isinstance(kept.run(), Kept) and kept.kept_folder.is_dir()
