@@ -10,11 +10,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from fednb.core.vectors import Layout
 from fednb.engines.objective import arithmetic
 from fednb.filters import HighPass, cut
-from fednb.filters.fast import each_without_lowest, fits
-from fednb.filters.fast.blocks import ROWS, seen_in_blocks
+from fednb.filters.fast import layers_high_passed, suits_kernels
+from fednb.filters.fast.blocks import block_coefficients
 from fednb.filters.fast.layers import SMALL_IN_TF32, pairs_inside, planned
 from fednb.filters.fast.mixed import Mixed
-from fednb.filters.fast.vector import SMALL, functions_inside, transformed
+from fednb.filters.fast.tiles import ROWS
+from fednb.filters.fast.vector import SMALL, by_transform, functions_inside
 
 FINE = SMALL[torch.float32]
 SIZES = (37, 432, 64, 2304, 2304, 10, 36864, 1009, 9216, 640, 10, 36864, 147456)  # 1009: a prime, for no blocks
@@ -30,7 +31,7 @@ def noise(*shape: int, device: str = "cpu") -> Tensor:
 
 def one_by_one(x: Tensor, sizes: tuple[int, ...], each: tuple[int, ...]) -> Tensor:
     pieces = zip(x.double().split(sizes, -1), each, strict=True)
-    return torch.cat([transformed(piece, count) if count else piece for piece, count in pieces], -1)
+    return torch.cat([by_transform(piece, count) if count else piece for piece, count in pieces], -1)
 
 
 def layer_errors(y: Tensor, wanted: Tensor, sizes: tuple[int, ...]) -> list[float]:
@@ -42,27 +43,38 @@ def layer_errors(y: Tensor, wanted: Tensor, sizes: tuple[int, ...]) -> list[floa
 @pytest.mark.parametrize("clients", [1, 3])
 def test_every_layer_loses_its_own_lowest_frequencies(ratio, clients):
     x = noise(clients, sum(SIZES))
-    y = each_without_lowest(x, SIZES, counts(ratio))
+    y = layers_high_passed(x, SIZES, counts(ratio))
     assert y.shape == x.shape
     assert max(layer_errors(y, one_by_one(x, SIZES, counts(ratio)), SIZES)) < 1e-6
 
 
+@pytest.mark.parametrize("ratio", [0.01, 0.05])
+def test_every_layer_is_the_filters_definition(ratio, monkeypatch):
+    """HighPass on all layers at once, as on a GPU: transform, zeros, transform back of each in double precision."""
+    monkeypatch.setattr("fednb.filters.bands.suits_kernels", lambda x: True)
+    x, filter = noise(2, sum(SIZES)), HighPass(ratio)
+    wanted = torch.cat([filter.definition(layer) for layer in x.double().split(SIZES, -1)], -1)
+    y = filter.at_once(x, SIZES, range(len(SIZES)))
+    assert y.dtype == torch.float32
+    assert max(layer_errors(y, wanted, SIZES)) < 1e-6
+
+
 def test_any_number_of_axes():
     x = noise(2, 3, 2304 + 10)
-    y = each_without_lowest(x, (2304, 10), (57, 0))
-    torch.testing.assert_close(y[1, 2], each_without_lowest(x[1, 2], (2304, 10), (57, 0)), rtol=0, atol=1e-6)
+    y = layers_high_passed(x, (2304, 10), (57, 0))
+    torch.testing.assert_close(y[1, 2], layers_high_passed(x[1, 2], (2304, 10), (57, 0)), rtol=0, atol=1e-6)
     assert torch.equal(y[..., 2304:], x[..., 2304:])
 
 
 def test_all_frequencies_none_and_only_the_mean():
     """Counts of 0, 1, and all there are: untouched, without its mean, zero; also where no layer has blocks."""
     x = noise(2, 64 + 64 + 40)
-    y = each_without_lowest(x, (64, 64, 40), (0, 1, 21))
+    y = layers_high_passed(x, (64, 64, 40), (0, 1, 21))
     assert torch.equal(y[:, :64], x[:, :64])
     torch.testing.assert_close(y[:, 64:128], x[:, 64:128] - x[:, 64:128].mean(-1, keepdim=True))
     assert y[:, 128:].abs().max() == 0
     x = noise(2, 1009)
-    torch.testing.assert_close(each_without_lowest(x, (1009,), (25,)), transformed(x, 25))
+    torch.testing.assert_close(layers_high_passed(x, (1009,), (25,)), by_transform(x, 25))
 
 
 @pytest.mark.parametrize("n", [12, 16, 24, 27, 30, 36, 40, 45, 60, 72])
@@ -79,7 +91,7 @@ def test_mixed_for_every_count_and_block(n):
             u = (x.view(3, -1, b) @ B).unflatten(-1, (-1, 2)).transpose(1, 2)  # [C, R / 2, a, 2]
             v = mixed(u.flatten(1)).view(u.shape)
             low = v.transpose(1, 2).flatten(2) @ B.T
-            assert (x - low.flatten(1) - transformed(x, count)).abs().max() < 1e-12, (count, b)
+            assert (x - low.flatten(1) - by_transform(x, count)).abs().max() < 1e-12, (count, b)
             torch.testing.assert_close(u.flatten(1) @ mixed.matrix(), v.flatten(1), rtol=1e-11, atol=1e-11)
 
 
@@ -90,7 +102,7 @@ def test_few_functions_are_enough_where_products_are_coarse():
     assert (2 * fine[0].shape[1], 2 * coarse[0].shape[1]) == (28, 20)
     x = noise(1, 36864)
     with arithmetic("tf32"):  # on a CPU products stay fine
-        y = each_without_lowest(x, (36864,), (921,))
+        y = layers_high_passed(x, (36864,), (921,))
     (error,) = layer_errors(y, one_by_one(x, (36864,), (921,)), (36864,))
     assert 1e-6 < error < SMALL_IN_TF32
 
@@ -103,26 +115,27 @@ def test_tiles_cover_every_number_once():
         seen[start : start + many] += 1
     assert seen.unique().tolist() == [1]
     assert [here.start for here, _ in plan.rest] == [list(accumulate(SIZES))[6]]
-    numbers = len(seen_in_blocks(noise(1, len(seen)), plan.tiles, plan.functions, plan.width,
-                                 sum(g.numbers for g in plan.groups), plan.aligned, False))  # fmt: skip
-    assert numbers < 0.13 * len(seen)
+    numbers = sum(g.numbers for g in plan.groups)
+    x = noise(1, len(seen))
+    u = block_coefficients(x, plan.tiles, plan.functions, plan.width, numbers, plan.aligned, False)
+    assert len(u) < 0.13 * len(seen)
 
 
 def test_a_trace_holds_three_operators_and_makes_no_constants():
     planned.cache_clear()
     x = noise(2, sum(SIZES))
-    traced = make_fx(lambda x: each_without_lowest(x, SIZES, counts(0.05)))(x)
+    traced = make_fx(lambda x: layers_high_passed(x, SIZES, counts(0.05)))(x)
     named = [str(node.target) for node in traced.graph.nodes if node.op == "call_function"]
     assert [name for name in named if "fednb" in name] == [
-        f"fednb.{name}.default" for name in ("seen_in_blocks", "between", "less_in_blocks")
+        f"fednb.{name}.default" for name in ("block_coefficients", "mixed_coefficients", "subtract_blocks")
     ]
     assert not any(kind in name for name in named for kind in ("arange", "_to_copy", "svd", "cos"))
     y = noise(2, sum(SIZES)).flip(0)
-    assert torch.equal(traced(y), each_without_lowest(y, SIZES, counts(0.05)))
+    assert torch.equal(traced(y), layers_high_passed(y, SIZES, counts(0.05)))
 
 
 def test_on_a_cpu_layers_are_done_one_by_one():
-    assert not fits(noise(2, 8))
+    assert not suits_kernels(noise(2, 8))
 
 
 def test_a_filter_takes_only_layers_of_its_choice(monkeypatch):
@@ -131,10 +144,10 @@ def test_a_filter_takes_only_layers_of_its_choice(monkeypatch):
     x = noise(2, layout.total)
     filter = HighPass(0.05, where="b.*")
     wanted = layout.map(filter, x)
-    monkeypatch.setattr("fednb.filters.kinds.fits", lambda x: True)
+    monkeypatch.setattr("fednb.filters.bands.suits_kernels", lambda x: True)
     calls = []
     monkeypatch.setattr(
-        "fednb.filters.kinds.each_without_lowest", lambda *a: calls.append(a[2]) or each_without_lowest(*a)
+        "fednb.filters.bands.layers_high_passed", lambda *a: calls.append(a[2]) or layers_high_passed(*a)
     )
     torch.testing.assert_close(layout.map(filter, x), wanted, rtol=0, atol=1e-6)
     assert calls == [(0, 57, 0)]

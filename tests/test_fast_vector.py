@@ -15,11 +15,11 @@ from fednb.filters.fast.vector import (
     Blocks,
     Waves,
     block,
+    by_transform,
     cheapest,
     functions_inside,
+    high_passed,
     projection,
-    transformed,
-    without_lowest,
 )
 
 CPU = torch.device("cpu")
@@ -55,9 +55,9 @@ def test_it_is_the_transform_with_zeros(n, ratio):
     """irfft(rfft(x) with the first bins zero), to 12 digits, whichever form is taken; float32 to 6."""
     count = cut(ratio, n)
     x = noise(2, n)
-    wanted = transformed(x, count)
-    assert off(without_lowest(x, count), wanted) < 1e-12
-    single = without_lowest(x.float(), count)
+    wanted = by_transform(x, count)
+    assert off(high_passed(x, count), wanted) < 1e-12
+    single = high_passed(x.float(), count)
     assert single.dtype == torch.float32
     assert (single - wanted).norm().item() <= 1e-6 * x.norm().item()
 
@@ -66,7 +66,7 @@ def test_it_is_the_transform_on_the_largest_layer_of_a_resnet18():
     n, count = 2359296, cut(0.05, 2359296)
     x = noise(n, dtype=torch.float32)
     assert isinstance(projection(n, count, x.dtype, x.device), Blocks)
-    assert (without_lowest(x, count) - transformed(x, count)).norm().item() < 1e-6 * x.norm().item()
+    assert (high_passed(x, count) - by_transform(x, count)).norm().item() < 1e-6 * x.norm().item()
 
 
 @pytest.mark.parametrize("n", [12, 18, 27, 35, 40, 60])
@@ -74,7 +74,7 @@ def test_every_count_and_every_block(n):
     """Also where waves outnumber blocks, so that many look alike between them, with a even or odd or only 2 or 1."""
     x = noise(3, n)
     for count in range(2, n // 2 + 1):
-        wanted = transformed(x, count)
+        wanted = by_transform(x, count)
         assert off(x - Waves.of(n, count, x.dtype, CPU)(x), wanted) < 1e-13, count
         for b in (b for b in range(2, n + 1) if n % b == 0):
             assert off(x - in_blocks(n, count, b)(x), wanted) < 1e-13, (count, b)
@@ -86,9 +86,9 @@ def test_long_vectors_in_blocks(b, count):
     """n = 4608. Few functions are enough inside a block of slow waves: fewer than a quarter of 64 at 1% of all."""
     x = noise(4608)
     form = in_blocks(4608, count, b)
-    assert off(x - form(x), transformed(x, count)) < 1e-13
+    assert off(x - form(x), by_transform(x, count)) < 1e-13
     few = in_blocks(4608, count, b, torch.float32)
-    assert (x.float() - few(x.float()) - transformed(x, count)).norm().item() < 1e-6 * x.norm().item()
+    assert (x.float() - few(x.float()) - by_transform(x, count)).norm().item() < 1e-6 * x.norm().item()
     functions = [each.there.numel() // b for each in (few, form)]
     assert functions[0] <= functions[1] <= b
     if (b, count) == (64, 23):
@@ -112,26 +112,26 @@ def test_functions_inside_are_orthonormal_and_make_every_slow_wave(b):
 @pytest.mark.parametrize("n, count", [BY_WAVES, BY_BLOCKS, BY_TRANSFORM])
 def test_a_wave_goes_below_the_count_and_passes_from_it_on(n, count):
     for k in (0, 1, count - 1):
-        assert without_lowest(wave(n, k), count).abs().max().item() < 1e-11
+        assert high_passed(wave(n, k), count).abs().max().item() < 1e-11
     for k in (count, count + 1, n // 2):
-        assert off(without_lowest(wave(n, k), count), wave(n, k)) < 1e-11
+        assert off(high_passed(wave(n, k), count), wave(n, k)) < 1e-11
 
 
 @pytest.mark.parametrize("n, count", [BY_WAVES, BY_BLOCKS, BY_TRANSFORM])
 def test_orthogonal_projection(n, count):
     """F(F(x)) = F(x) and ⟨Fu, v⟩ = ⟨u, Fv⟩."""
     u, v = noise(2, n)
-    assert off(without_lowest(without_lowest(u, count), count), without_lowest(u, count)) < 1e-12
-    assert (without_lowest(u, count) @ v).item() == approx((u @ without_lowest(v, count)).item(), rel=1e-12)
+    assert off(high_passed(high_passed(u, count), count), high_passed(u, count)) < 1e-12
+    assert (high_passed(u, count) @ v).item() == approx((u @ high_passed(v, count)).item(), rel=1e-12)
 
 
 def test_none_one_and_all():
     """No frequency: x itself. One: the mean goes. All, for odd and even n: nothing is left, not even rounding."""
     x = noise(7)
-    assert without_lowest(x, 0) is x
-    assert torch.equal(without_lowest(x, 1), x - x.mean())
+    assert high_passed(x, 0) is x
+    assert torch.equal(high_passed(x, 1), x - x.mean())
     for n in (1, 2, 7, 8):
-        assert without_lowest(noise(n), n // 2 + 1).tolist() == [0.0] * n
+        assert high_passed(noise(n), n // 2 + 1).tolist() == [0.0] * n
 
 
 # Company, views, traces
@@ -141,12 +141,12 @@ def test_none_one_and_all():
 def test_a_vector_has_one_answer_in_any_company(n, count):
     """[n], [C, n], [C, L, n], and slices of a longer vector, which do not lie one behind the other."""
     x = noise(2, 3, n)
-    alone = torch.stack([torch.stack([without_lowest(v, count) for v in rows]) for rows in x])
-    assert off(without_lowest(x, count), alone) < 1e-13
-    assert off(without_lowest(x[:, 0], count), alone[:, 0]) < 1e-13
+    alone = torch.stack([torch.stack([high_passed(v, count) for v in rows]) for rows in x])
+    assert off(high_passed(x, count), alone) < 1e-13
+    assert off(high_passed(x[:, 0], count), alone[:, 0]) < 1e-13
     wide = torch.cat([noise(2, 5), x[:, 1], noise(2, 9)], dim=-1)
-    assert off(without_lowest(wide[:, 5:-9], count), alone[:, 1]) < 1e-13
-    assert off(without_lowest(x.transpose(0, 1), count), alone.transpose(0, 1)) < 1e-13
+    assert off(high_passed(wide[:, 5:-9], count), alone[:, 1]) < 1e-13
+    assert off(high_passed(x.transpose(0, 1), count), alone.transpose(0, 1)) < 1e-13
 
 
 @pytest.mark.parametrize("n, count", [BY_WAVES, BY_BLOCKS, BY_TRANSFORM])
@@ -155,11 +155,11 @@ def test_a_trace_holds_constants_and_does_not_make_them(n, count, mode):
     """What is traced when nothing is prepared reads constants: no node makes, moves or fills one."""
     projection.cache_clear()
     x, y = noise(2, n), noise(2, n).flip(0)
-    traced = make_fx(lambda v: without_lowest(v, count), tracing_mode=mode)(x)
+    traced = make_fx(lambda v: high_passed(v, count), tracing_mode=mode)(x)
     made = {"arange", "_to_copy", "lift_fresh_copy", "clone", "cos", "sin", "_linalg_svd"}
     assert not made & {str(node.target).split(".")[1] for node in traced.graph.nodes if node.op == "call_function"}
-    assert off(traced(y), transformed(y, count)) < 1e-12
-    assert off(without_lowest(y, count), transformed(y, count)) < 1e-12, "nothing of the trace is left behind"
+    assert off(traced(y), by_transform(y, count)) < 1e-12
+    assert off(high_passed(y, count), by_transform(y, count)) < 1e-12, "nothing of the trace is left behind"
 
 
 @pytest.mark.parametrize("n, count", [BY_WAVES, BY_BLOCKS, BY_TRANSFORM])
@@ -167,13 +167,13 @@ def test_it_can_be_mapped_and_derived(n, count):
     """vmap gives what the batch gives; the derivative of ⟨Fx, w⟩ is Fw, as F is linear and symmetric."""
     projection.cache_clear()
     with torch.inference_mode():
-        without_lowest(noise(n), count)  # constants made here serve outside as well
+        high_passed(noise(n), count)  # constants made here serve outside as well
     x, w = noise(2, n), noise(2, n).flip(-1)
-    assert off(vmap(lambda v: without_lowest(v, count))(x), transformed(x, count)) < 1e-12
-    slope = vmap(grad(lambda v, u: (without_lowest(v, count) * u).sum()))(x, w)
-    assert off(slope, transformed(w, count)) < 1e-12
-    (without_lowest(x.requires_grad_(), count) * w).sum().backward()
-    assert off(x.grad, transformed(w, count)) < 1e-12
+    assert off(vmap(lambda v: high_passed(v, count))(x), by_transform(x, count)) < 1e-12
+    slope = vmap(grad(lambda v, u: (high_passed(v, count) * u).sum()))(x, w)
+    assert off(slope, by_transform(w, count)) < 1e-12
+    (high_passed(x.requires_grad_(), count) * w).sum().backward()
+    assert off(x.grad, by_transform(w, count)) < 1e-12
 
 
 # Which form
@@ -200,7 +200,16 @@ def test_blocks_divide():
     assert (block(4608, 64), block(10125, 64), block(9973, 64), block(2 * 9973, 64)) == (64, 75, 1, 1)
 
 
+def test_the_whole_transform_is_the_definition_of_highpass():
+    """Bit for bit, for every count of odd and even lengths."""
+    for n in (1, 2, 9, 10, 501):
+        x = noise(2, n)
+        for count in range(n // 2 + 2):
+            ratio = min(1.0, (count + 0.5) / (n // 2 + 1))
+            assert torch.equal(by_transform(x, count), HighPass(ratio).definition(x)), (n, count)
+
+
 def test_highpass_is_all_but_the_lowest():
     """HighPass(0.05) takes ⌊0.05 · 18433⌋ = 921 of the frequencies of 36864 numbers."""
     x = noise(2, 36864)
-    assert torch.equal(HighPass(0.05)(x), without_lowest(x, 921))
+    assert torch.equal(HighPass(0.05)(x), high_passed(x, 921))

@@ -1,14 +1,14 @@
-"""On a GPU: kernels do what plain torch does. Run with `pytest -m gpu tests/test_gpu_lowest.py`."""
+"""On a GPU: kernels do what plain torch does. Run with `pytest -m gpu tests/test_gpu_fast.py`."""
 
 import pytest
 import torch
-from test_lowest_layers import SIZES, counts, layer_errors, noise, one_by_one
+from test_fast_layers import SIZES, counts, layer_errors, noise, one_by_one
 from torch.func import vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fednb.engines.objective import arithmetic
-from fednb.filters.fast import each_without_lowest, fits
-from fednb.filters.fast.blocks import less_in_blocks, seen_in_blocks
+from fednb.filters.fast import layers_high_passed, suits_kernels
+from fednb.filters.fast.blocks import block_coefficients, subtract_blocks
 from fednb.filters.fast.layers import planned
 from fednb.filters.fast.mixed import mixed
 
@@ -25,14 +25,14 @@ def test_kernels_do_what_plain_torch_does(precision, most, gap):
         there, here = (planned(SIZES, counts(0.05), tf32, torch.device(d)) for d in ("cuda", "cpu"))
         args = lambda p: (p.functions, p.width)  # noqa: E731
         numbers = sum(group.numbers for group in here.groups)
-        u = seen_in_blocks(x, there.tiles, *args(there), numbers, there.aligned, tf32)
-        plain = seen_in_blocks(x.cpu(), here.tiles, *args(here), numbers, here.aligned, tf32)
+        u = block_coefficients(x, there.tiles, *args(there), numbers, there.aligned, tf32)
+        plain = block_coefficients(x.cpu(), here.tiles, *args(here), numbers, here.aligned, tf32)
         assert (u.cpu() - plain).norm() < most * plain.norm()
-        y = less_in_blocks(x, u, there.tiles, there.passing, *args(there), there.aligned, tf32)
-        plain = less_in_blocks(x.cpu(), u.cpu(), here.tiles, here.passing, *args(here), here.aligned, tf32)
+        y = subtract_blocks(x, u, there.tiles, there.passing, *args(there), there.aligned, tf32)
+        plain = subtract_blocks(x.cpu(), u.cpu(), here.tiles, here.passing, *args(here), here.aligned, tf32)
         assert (y.cpu() - plain).norm() < most * plain.norm()
-        assert fits(x)
-        y = each_without_lowest(x, SIZES, counts(0.05))
+        assert suits_kernels(x)
+        y = layers_high_passed(x, SIZES, counts(0.05))
     wanted = one_by_one(x.cpu(), SIZES, counts(0.05))
     assert max(layer_errors(y.cpu(), wanted, SIZES)) < most
 
@@ -46,8 +46,8 @@ def test_mixing_does_what_plain_torch_does(N, pairs, a, H):
 
 def test_compiled_it_is_the_same():
     x = noise(4, sum(SIZES), device="cuda")
-    wanted = each_without_lowest(3 * x, SIZES, counts(0.05))
-    traced = make_fx(lambda x: 2 * each_without_lowest(3 * x, SIZES, counts(0.05)))(x)
+    wanted = layers_high_passed(3 * x, SIZES, counts(0.05))
+    traced = make_fx(lambda x: 2 * layers_high_passed(3 * x, SIZES, counts(0.05)))(x)
     y = torch.compile(traced, dynamic=False)(x) / 2
     assert (y - wanted).norm() < 1e-6 * wanted.norm()
 
@@ -55,5 +55,5 @@ def test_compiled_it_is_the_same():
 def test_what_does_not_fit_goes_one_by_one():
     """Doubles, vectors under vmap, and those of which derivatives are wanted."""
     x = noise(2, 2304, device="cuda")
-    assert fits(x) and not fits(x.double()) and not fits(x.clone().requires_grad_())
-    assert not vmap(lambda row: row * 0 + fits(row))(x).any()
+    assert suits_kernels(x) and not suits_kernels(x.double()) and not suits_kernels(x.clone().requires_grad_())
+    assert not vmap(lambda row: row * 0 + suits_kernels(row))(x).any()

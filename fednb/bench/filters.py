@@ -50,7 +50,7 @@ def cohort(work: Workload) -> int:
 
 
 def gradient(work: Workload) -> Call:
-    """One gradient of so many clients, batch in hand; step by step, not compiled."""
+    """One gradient of so many clients on batches that are loaded already; not compiled."""
     problem, C = work.problem, cohort(work)
     w, b = problem.objective.start(*next((p.dtype, p.device) for p in problem.objective.model.parameters()))
     oracle_of = single_oracle if C == 1 else stacked_oracle

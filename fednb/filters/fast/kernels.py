@@ -8,12 +8,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fednb.filters.fast.blocks import ROWS
+from fednb.filters.fast.tiles import ROWS
 
 STEP = 64  # numbers of a block that a product takes at a time
-PART = 32  # blocks of a tile that one program sees; less takes all: it only passes numbers on
+PART = 32  # blocks of a tile that a program of `_coefficients` takes; one of `_subtract` takes all `ROWS`
 WARPS = 4
-SEEN_STAGES, LESS_STAGES = 2, 3
+COEFFICIENTS_STAGES, SUBTRACT_STAGES = 2, 3
 NEAR, SUMS = 8, 256  # a program mixes so many h, of so many functions of all its series together
 
 
@@ -29,7 +29,7 @@ def _tile(tiles, ALIGNED: tl.constexpr):
 
 
 @triton.jit
-def _seen(
+def _coefficients(
     x, tiles, functions, u, x_row, C,
     WIDTH: tl.constexpr, PART: tl.constexpr, STEP: tl.constexpr, ALIGNED: tl.constexpr, HOW: tl.constexpr,
 ):  # fmt: skip
@@ -49,7 +49,7 @@ def _seen(
 
 
 @triton.jit
-def _less(
+def _subtract(
     x, v, tiles, functions, y, x_row, y_row, C,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr, ALIGNED: tl.constexpr, HOW: tl.constexpr,
 ):  # fmt: skip
@@ -70,7 +70,7 @@ def _less(
 
 
 @triton.jit
-def _mixed(
+def _mix(
     z, mix, y, N, a, H,
     PAIRS: tl.constexpr, WIDTH: tl.constexpr, SERIES: tl.constexpr, NEAR: tl.constexpr,
 ):  # fmt: skip
@@ -95,30 +95,30 @@ def _mixed(
     tl.store(y + first[:, None, :] + 2 * to[None, :, :], new, mask=there[:, None, :] & wanted[None, :, :])
 
 
-def mixed(z: Tensor, mix: Tensor, y: Tensor) -> None:
-    """y ← what the mix makes of z."""
+def mix_into(z: Tensor, mix: Tensor, y: Tensor) -> None:
+    """y ← the mix of z, as `fednb.filters.fast.mixed.mixed` has it."""
     (N, pairs, a, _), H = z.shape, mix.shape[2]
     width = triton.next_power_of_2(2 * pairs)
     series = max(1, SUMS // width)
     grid = (triton.cdiv(a // 2 + 1, NEAR), triton.cdiv(N, series))
-    _mixed[grid](z, mix, y, N, a, H, pairs, width, series, NEAR, num_warps=WARPS)
+    _mix[grid](z, mix, y, N, a, H, pairs, width, series, NEAR, num_warps=WARPS)
 
 
-def seen(x: Tensor, tiles: Tensor, functions: Tensor, u: Tensor, width: int, aligned: int, tf32: bool) -> None:
-    """u ← x B."""
+def coefficients(x: Tensor, tiles: Tensor, functions: Tensor, u: Tensor, width: int, aligned: int, tf32: bool) -> None:
+    """u ← x B, as `fednb.filters.fast.blocks.block_coefficients` has it."""
     how, aligned = "tf32" if tf32 else "ieee", gcd(aligned, x.stride(0))
-    _seen[(len(tiles), len(x), ROWS // PART)](
+    _coefficients[(len(tiles), len(x), ROWS // PART)](
         x, tiles, functions, u, x.stride(0), len(x), width, PART, STEP, aligned, how,
-        num_warps=WARPS, num_stages=SEEN_STAGES,
+        num_warps=WARPS, num_stages=COEFFICIENTS_STAGES,
     )  # fmt: skip
 
 
-def less(
+def subtract(
     x: Tensor, v: Tensor, tiles: Tensor, functions: Tensor, y: Tensor, width: int, aligned: int, tf32: bool
 ) -> None:
-    """y ← x − v Bᵀ."""
+    """y ← x − v Bᵀ, as `fednb.filters.fast.blocks.subtract_blocks` has it."""
     how, aligned = "tf32" if tf32 else "ieee", gcd(aligned, x.stride(0), y.stride(0))
-    _less[(len(tiles), len(x))](
+    _subtract[(len(tiles), len(x))](
         x, v, tiles, functions, y, x.stride(0), y.stride(0), len(x), width, ROWS, STEP, aligned, how,
-        num_warps=WARPS, num_stages=LESS_STAGES,
+        num_warps=WARPS, num_stages=SUBTRACT_STAGES,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""All layers of flat vectors without their lowest frequencies, at once: on a GPU launches cost more than numbers.
+"""The high-pass of all layers of flat vectors in a few kernels: on a GPU launches cost more than numbers.
 
 Every layer goes through the three stages of `fednb.filters.fast.vector.Blocks`. The first and the last, which touch all
 numbers, are one launch each for all layers; the one between, on a tenth of them, goes by groups of layers of a size.
@@ -18,9 +18,10 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from fednb.filters.fast.blocks import LINE, ROWS, Tile, has_kernels, less_in_blocks, seen_in_blocks, table
-from fednb.filters.fast.mixed import Mixed, between
-from fednb.filters.fast.vector import SMALL, block, functions_inside, without_lowest
+from fednb.filters.fast.blocks import block_coefficients, has_kernels, subtract_blocks
+from fednb.filters.fast.mixed import Mixed, mixed_coefficients
+from fednb.filters.fast.tiles import LINE, ROWS, Tile, table
+from fednb.filters.fast.vector import SMALL, block, functions_inside, high_passed
 
 SMALL_IN_TF32 = 1e-4  # what such products make of a number's last digits is several times as much
 LONGEST = 256  # numbers in a block: longer ones leave fewer coefficients, and cost more products
@@ -28,33 +29,37 @@ NARROWEST = 16  # functions: tensor cores take no fewer
 MOST_IN_MATRIX = 20_000_000  # numbers that a GPU reads in less time than the launches of two transforms take
 
 
-def fits(x: Tensor) -> bool:
-    """Whether vectors are better done at once: single precision, on a GPU for which kernels can be made."""
-    plain = not isinstance(x, FakeTensor) and not torch._C._functorch.is_functorch_wrapped_tensor(x)
-    return plain and x.dtype == torch.float32 and not x.requires_grad and has_kernels(x.device)
+def suits_kernels(x: Tensor) -> bool:
+    """True if `layers_high_passed` is the fastest form for x: float32 on a GPU with kernels, no gradient wanted.
+
+    False under `vmap` and for tensors without data, which kernels cannot read.
+    """
+    readable = not isinstance(x, FakeTensor) and not torch._C._functorch.is_functorch_wrapped_tensor(x)
+    return readable and x.dtype == torch.float32 and not x.requires_grad and has_kernels(x.device)
 
 
-def each_without_lowest(x: Tensor, sizes: tuple[int, ...], counts: tuple[int, ...]) -> Tensor:
-    """x `[..., P]` of layers of these sizes, each without its lowest so many frequencies.
+def layers_high_passed(x: Tensor, sizes: tuple[int, ...], counts: tuple[int, ...]) -> Tensor:
+    """x `[..., P]`, layers of these sizes, each without as many of its lowest frequencies as its count says.
 
-    >>> each_without_lowest(torch.tensor([1.0, 2.0, 3.0, 6.0, 5.0, 4.0]), sizes=(4, 2), counts=(1, 0))
+    >>> layers_high_passed(torch.tensor([1.0, 2.0, 3.0, 6.0, 5.0, 4.0]), sizes=(4, 2), counts=(1, 0))
     tensor([-2., -1.,  0.,  3.,  5.,  4.])
     """
     tf32 = torch.backends.cuda.matmul.allow_tf32
     plan = planned(sizes, counts, tf32, x.device)
     flat = x.reshape(-1, x.shape[-1])
-    y = _less(flat, plan, tf32) if plan.groups else flat.clone()
+    y = _in_blocks(flat, plan, tf32) if plan.groups else flat.clone()
     for here, count in plan.rest:
-        y[:, here] = without_lowest(flat[:, here], count)
+        y[:, here] = high_passed(flat[:, here], count)
     return y.view(x.shape)
 
 
-def _less(x: Tensor, plan: Plan, tf32: bool) -> Tensor:
+def _in_blocks(x: Tensor, plan: Plan, tf32: bool) -> Tensor:
+    """x `[C, P]` with the layers that have blocks filtered, the others as they are."""
     numbers = [group.numbers for group in plan.groups]
-    u = seen_in_blocks(x, plan.tiles, plan.functions, plan.width, sum(numbers), plan.aligned, tf32)
+    u = block_coefficients(x, plan.tiles, plan.functions, plan.width, sum(numbers), plan.aligned, tf32)
     mixes, sizes = [group.mix for group in plan.groups], [group.size for group in plan.groups]
-    v = between(u, mixes, sizes, [len(x) * each for each in numbers])
-    return less_in_blocks(x, v, plan.tiles, plan.passing, plan.functions, plan.width, plan.aligned, tf32)
+    v = mixed_coefficients(u, mixes, sizes, [len(x) * each for each in numbers])
+    return subtract_blocks(x, v, plan.tiles, plan.passing, plan.functions, plan.width, plan.aligned, tf32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +73,7 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What is done to vectors of certain layers, with all constants on the device."""
+    """What is done to vectors with layers of certain sizes; all tensors lie on the device."""
 
     tiles: Tensor  # of layers in blocks
     passing: Tensor  # tiles of what passes
@@ -81,7 +86,7 @@ class Plan:
 
 @lru_cache(maxsize=8)
 def planned(sizes: tuple[int, ...], counts: tuple[int, ...], tf32: bool, device: torch.device) -> Plan:
-    """Where everything is and goes."""
+    """The plan for vectors with layers of these sizes, of which each loses its count of lowest frequencies."""
     small = SMALL_IN_TF32 if tf32 else SMALL[torch.float32]
     with _disable_current_modes(), torch.inference_mode(False):  # no part of the trace that may be the first to ask
         return _planned(sizes, counts, small, device)
@@ -121,6 +126,7 @@ def _planned(sizes: tuple[int, ...], counts: tuple[int, ...], small: float, devi
 
 
 def _group(n: int, count: int, even: np.ndarray, odd: np.ndarray, layers: int, device: torch.device) -> Group:
+    """The group of so many layers of n numbers, with its mix, or the matrix of it where that is small."""
     mixed = Mixed.of(n, count, even, odd)
     size = mixed.a * 2 * even.shape[1]
     if size**2 <= MOST_IN_MATRIX:
@@ -129,7 +135,7 @@ def _group(n: int, count: int, even: np.ndarray, odd: np.ndarray, layers: int, d
 
 
 def _tiles(at: list[int], n: int, even: np.ndarray, group: Group, first: int, before: int) -> Iterator[Tile]:
-    """Those of a group's layers, which begin at these places."""
+    """The tiles of a group's layers, which begin at the places `at` of a vector."""
     (b, pairs), a = even.shape, n // len(even)
     for i, start in enumerate(at):
         for q in range(0, a, ROWS):
@@ -138,7 +144,10 @@ def _tiles(at: list[int], n: int, even: np.ndarray, group: Group, first: int, be
 
 
 def pairs_inside(n: int, count: int, small: float) -> tuple[np.ndarray, np.ndarray] | None:
-    """As many even as odd functions inside the blocks of a layer, zeros among them; none where half are not enough."""
+    """As many even as odd functions inside the blocks of a layer, zeros among them; None if no blocks suit the layer.
+
+    Blocks suit if their length divides n, and if they need at most half as many functions as they have numbers.
+    """
     b = block(n, LONGEST, most=LONGEST)
     if not 1 <= count <= n // 2 or b == 1:
         return None
@@ -150,5 +159,6 @@ def pairs_inside(n: int, count: int, small: float) -> tuple[np.ndarray, np.ndarr
 
 
 def _passing(start: int, n: int) -> Iterator[Tile]:
+    """Tiles of n numbers that pass as they are, from the place `start` of a vector on."""
     for at in range(start, start + n, ROWS * LONGEST):
         yield Tile(at, min(ROWS * LONGEST, start + n - at), LONGEST)

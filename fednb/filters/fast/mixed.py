@@ -1,6 +1,6 @@
 """What layers' coefficients become between the two products with their blocks: transform, mix, transform back.
 
-On a GPU no single layer keeps it busy, so that several are done side by side.
+One layer is too small for a GPU, so that groups of layers are done side by side, each in a stream of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fednb.filters.fast.vector import seen_inside
+from fednb.filters.fast.vector import wave_coefficients
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class Mixed:
         one = np.eye(even.shape[1])
         there = np.block([[one, one], [-one, one]]) / 2
         back = np.block([[one, -one], [one, one]])
-        c = np.concatenate(seen_inside(n, count, (even, odd)), axis=1)
+        c = np.concatenate(wave_coefficients(n, count, (even, odd)), axis=1)
         mix = back @ (c @ c.transpose(0, 2, 1) / n) @ there  # 1/n: of 1/b in `Blocks` and 1/a of the inverse transform
         return cls(torch.from_numpy(mix).permute(2, 1, 0).contiguous(), n // len(even))
 
@@ -42,17 +42,17 @@ class Mixed:
         return torch.view_as_real(torch.fft.ifft(torch.view_as_complex(y), norm="forward")).flatten(1)
 
     def matrix(self) -> Tensor:
-        """The same for all h at once, u ↦ u M."""
+        """M with `self(u)` = u M."""
         return self(torch.eye(self.a * len(self.mix), dtype=self.mix.dtype))
 
 
 def mixed(z: Tensor, mix: Tensor) -> Tensor:
     """Y of Z `[N, R / 2, a, 2]`, its last axis the parts of a complex number; zero for h that the mix does not have."""
     if z.is_cuda:
-        from fednb.filters.fast.kernels import mixed as launch  # Triton takes a second to import, and is not everywhere
+        from fednb.filters.fast.kernels import mix_into  # Triton takes a second to import, and is not everywhere
 
         y = z.new_empty(z.shape)
-        launch(z.contiguous(), mix, y)
+        mix_into(z.contiguous(), mix, y)
         return y
     a, (R, _, H) = z.shape[2], mix.shape
     minus = torch.cat([z[:, :, :1], z[:, :, a - H + 1 :].flip(2)], dim=2)  # −h for h = 0 … H − 1
@@ -68,9 +68,12 @@ def _conjugate(z: Tensor) -> Tensor:
     return torch.stack([z[..., 0], -z[..., 1]], dim=-1)
 
 
-@torch.library.custom_op("fednb::between", mutates_args=())
-def between(u: Tensor, mixes: list[Tensor], sizes: list[int], numbers: list[int]) -> Tensor:
-    """v of u, which has so many numbers for each group of layers: rows of a size, each by the group's mix or matrix."""
+@torch.library.custom_op("fednb::mixed_coefficients", mutates_args=())
+def mixed_coefficients(u: Tensor, mixes: list[Tensor], sizes: list[int], numbers: list[int]) -> Tensor:
+    """v: the coefficients u of groups of layers after mixing.
+
+    For each group: its mix or matrix, the size of a layer's row, and how many numbers of u are its own.
+    """
     parts = zip(u.split(numbers), mixes, sizes, strict=True)
     return torch.cat([_one_group(part.view(-1, size), mix).view(-1) for part, mix, size in parts])
 
@@ -79,12 +82,12 @@ def _one_group(u: Tensor, mix: Tensor) -> Tensor:
     return u @ mix if mix.dim() == 2 else Mixed(mix, u.shape[1] // len(mix))(u)
 
 
-@between.register_fake
+@mixed_coefficients.register_fake
 def _(u: Tensor, mixes: list[Tensor], sizes: list[int], numbers: list[int]) -> Tensor:
     return torch.empty_like(u)
 
 
-@between.register_kernel("cuda")
+@mixed_coefficients.register_kernel("cuda")
 def _(u: Tensor, mixes: list[Tensor], sizes: list[int], numbers: list[int]) -> Tensor:
     v, now = torch.empty_like(u), torch.cuda.current_stream(u.device)
     parts = list(zip(u.split(numbers), v.split(numbers), mixes, sizes, strict=True))

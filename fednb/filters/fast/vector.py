@@ -1,4 +1,4 @@
-"""A vector without its lowest frequencies, computed from those alone where that costs less than a whole transform.
+"""The high-pass of a vector, from its lowest frequencies alone where that costs less than a whole transform.
 
 The lowest `count` frequencies of n numbers are m = 2 count − 1 waves: the constant, cosines and sines. P, the
 projection on them, comes in three forms that differ in rounding only:
@@ -7,7 +7,7 @@ projection on them, comes in three forms that differ in rounding only:
     blocks      the same in two stages, for long vectors: see `Blocks`
     transform   the whole real transform, zeros, and back: for what is left, such as lengths without divisors
 
-The form follows from n, count, dtype and device alone, so that a vector has one answer in any company.
+The form follows from n, count, dtype and device alone, so that a vector gets the same form alone and in a batch.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ MOST_WAVES = 1_000_000  # numbers in Q on a GPU, up to which two products are fa
 Inside = tuple[np.ndarray, np.ndarray]  # even and odd functions of the numbers in a block
 
 
-def without_lowest(x: Tensor, count: int) -> Tensor:
+def high_passed(x: Tensor, count: int) -> Tensor:
     """x − P x, along the last axis: x without its frequencies 0 to count − 1.
 
-    >>> without_lowest(torch.tensor([1.0, 2.0, 3.0, 6.0]), 1)   # frequency 0 is the mean
+    >>> high_passed(torch.tensor([1.0, 2.0, 3.0, 6.0]), 1)   # frequency 0 is the mean
     tensor([-2., -1.,  0.,  3.])
     """
     n = x.shape[-1]
@@ -41,13 +41,13 @@ def without_lowest(x: Tensor, count: int) -> Tensor:
     if count == 1:
         return x - x.mean(-1, keepdim=True)
     if isinstance(x, FakeTensor):  # a trace of shapes, which cannot hold constants
-        return transformed(x, count)
-    lowest = projection(n, count, x.dtype, x.device)
-    return transformed(x, count) if lowest is None else x - lowest(x)
+        return by_transform(x, count)
+    P = projection(n, count, x.dtype, x.device)
+    return by_transform(x, count) if P is None else x - P(x)
 
 
-def transformed(x: Tensor, count: int) -> Tensor:
-    """x − P x by the real transform."""
+def by_transform(x: Tensor, count: int) -> Tensor:
+    """x − P x by the whole real transform."""
     z = torch.fft.rfft(x)
     z[..., :count].zero_()
     return torch.fft.irfft(z, n=x.shape[-1])
@@ -97,7 +97,7 @@ class Blocks:
     @classmethod
     def of(cls, n: int, count: int, inside: Inside, dtype: torch.dtype, device: torch.device) -> Blocks:
         even, odd = inside
-        real, imaginary = seen_inside(n, count, inside)
+        real, imaginary = wave_coefficients(n, count, inside)
         c = np.concatenate([real, -1j * imaginary], axis=1) / sqrt(len(even))
         return cls(
             _constant(np.concatenate([even, odd], axis=1), dtype, device),
@@ -113,8 +113,8 @@ class Blocks:
         return low.reshape(x.shape)
 
 
-def seen_inside(n: int, count: int, inside: Inside) -> tuple[np.ndarray, np.ndarray]:
-    """What the waves have of the even and of the odd functions, `[h, ·, k]`: Bᵀ cos(2πsk/n) and Bᵀ sin(2πsk/n).
+def wave_coefficients(n: int, count: int, inside: Inside) -> tuple[np.ndarray, np.ndarray]:
+    """Coefficients of waves in a block's even and odd functions B, `[h, ·, k]`: Bᵀ cos(2πsk/n) and Bᵀ sin(2πsk/n).
 
     For each h that blocks tell apart: the waves |k| < count with k ≡ h (mod a), and zeros where there are fewer.
     """

@@ -31,7 +31,7 @@ BIG = 1e3  # long enough for filters that leave short vectors alone to show that
 
 
 def kinds() -> dict[str, type[Filter]]:
-    """Every filter of fednb.filters.kinds by its name, in the order of the file."""
+    """Every filter of fednb.filters by its name, in the order in which it lists them."""
     there = (cls for name, cls in vars(filters).items() if inspect.isclass(cls) and not name.startswith("_"))
     return {cls.__name__: cls for cls in there if issubclass(cls, Filter) and cls is not Filter}
 
@@ -102,7 +102,7 @@ def _ordered(filter: Filter, x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """In the order in which the filter sees the weights."""
     if not (isinstance(filter, Permuted) and order_of(filter, shape)):
         return x
-    return x[filter._index(len(x), shape)]
+    return x[filter.permutation(len(x), shape)]
 
 
 def order_of(filter: Filter, shape: tuple[int, ...]) -> str:
