@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fednb.core.record import Cohort, Server, Table
-from fednb.core.rounds import Method, blank, observed_local, observed_server
+from fednb.core.federation import Population, Rounds
+from fednb.core.record import Cohort, LocalTraining, Oracle, Server
+from fednb.core.rounds import Method
 from fednb.core.vectors import Layout
 
 
@@ -48,7 +49,17 @@ def heterogeneous(clients: int = 4, P: int = 3, seed: int = 0) -> Quadratics:
     return Quadratics(turn @ torch.diag_embed(values) @ turn.mT, a)
 
 
-class Federation:
+@dataclass(frozen=True)
+class SteadyRate(LocalTraining):
+    """Local training at one rate in every round, whatever its decay and first rate are: easy to work out by hand."""
+
+    now: float = 0.1
+
+    def rate(self, t: int) -> float:
+        return self.now
+
+
+class Federation(Rounds):
     """A server and its clients; `round(ids)` runs one round of a method and returns the cohort `k`.
 
     steps: one number, or one per client. A client that has no batch left gets a gradient of 1e9 on zero samples, so
@@ -56,50 +67,37 @@ class Federation:
     """
 
     def __init__(
-        self,
-        method: Method,
-        clients: Quadratics,
-        *,
-        w: float | Sequence[float] | Tensor = 0.0,
-        steps: int | Sequence[int] = 1,
-        n: Sequence[int] | None = None,
-        layout: Layout | None = None,
-        nominal_steps: float | None = None,
-        server_lr: float = 1.0,
+        self, method: Method, clients: Quadratics, *, w: float | Sequence[float] | Tensor = 0.0,
+        steps: int | Sequence[int] = 1, n: Sequence[int] | None = None, layout: Layout | None = None,
+        nominal_steps: float | None = None, server_lr: float = 1.0, lr: float = 0.1, first_lr: float | None = None,
         **numbers: float | None,
-    ) -> None:
-        self.method, self.clients, self.numbers = method, clients, {"lr": 0.1, **numbers}
+    ) -> None:  # fmt: skip
         N, P = clients.a.shape
-        self.layout = layout or Layout(("w",), ((P,),))
-        self.steps = torch.as_tensor(steps).expand(N)
+        self.clients, self.steps = clients, torch.as_tensor(steps).expand(N)
         self.n = torch.ones(N, dtype=torch.int64) if n is None else torch.tensor(n)
-        self.labels = 1 + torch.arange(2 * N).view(N, 2)  # samples of each of two classes
-        self.nominal_steps = float(self.steps[0]) if nominal_steps is None else nominal_steps
+        nominal_steps = float(self.steps[0]) if nominal_steps is None else nominal_steps
+        first_lr = lr if first_lr is None else first_lr
+        population = Population(
+            layout=layout or Layout(("w",), ((P,),)), sizes=self.n, steps=self.steps, server_lr=server_lr,
+            labels=1 + torch.arange(2 * N).view(N, 2),  # samples of each of two classes
+            training=SteadyRate(lr=first_lr, nominal_steps=nominal_steps, now=lr, **numbers),
+        )  # fmt: skip
         w = torch.as_tensor(w, dtype=torch.float64).expand(P).clone()
-        self.s = Server(w, w[:0], method.buffers("on_server", self.layout, w), t=0, N=N, lr=server_lr)
-        self.table = Table(method.buffers("per_client", self.layout, w))
+        super().__init__(method, population, w, w[:0], self.oracle)
 
-    def round(self, ids: Sequence[int] | None = None) -> Cohort:
-        ids = list(range(self.s.N) if ids is None else ids)
+    def oracle(self, t: int, ids: Sequence[int]) -> Oracle:
         steps = self.steps[ids]
 
-        def oracle(w, b, step, *told, **fewer):
+        def ask(w, b, step, *told, **fewer):
             on = (step < steps).view(-1, 1)
             g = torch.where(on, self.clients.gradient(w, ids), 1e9)
             loss = 0.5 * (g * (w - self.clients.a[ids])).sum(-1, keepdim=True)
             return g, loss, on.to(w), b
 
-        w, b = self.s.values(("w", "b")).values()
-        rows = {**blank(self.method, self.layout, w, b, len(ids)), **self.table.gather(ids)}
-        n = self.n[ids]
-        k = Cohort(
-            ids, rows, layout=self.layout, oracle=oracle, n=n, steps=steps, nominal_steps=self.nominal_steps,
-            p=(n / n.sum()).view(-1, 1).to(w), labels=self.labels[ids], **self.numbers,
-        )  # fmt: skip
-        observed_local(self.method, k, self.s)
-        observed_server(self.method, k, self.s)
-        self.table.scatter(ids, k.values(self.table.start))
-        return k
+        return ask
+
+    def round(self, ids: Sequence[int] | None = None) -> Cohort:
+        return self.next(ids).cohort
 
     def kept(self, name: str) -> Tensor:
         """What all N clients remember under a name, `[N, dim]`."""

@@ -12,7 +12,8 @@ import fednb as fn
 from fednb.algorithms.catalogue import sums
 from fednb.core.rounds import BadMethod, Method
 from fednb.engines.setting import Setting
-from fednb.metrics.composed import (
+from fednb.runs.grid import Grid
+from fednb.study.measurements.compositions import (
     AXES,
     Network,
     UnequalClients,
@@ -24,7 +25,6 @@ from fednb.metrics.composed import (
     of_runs,
     trained,
 )
-from fednb.runs.grid import Grid
 
 TERMS = {
     "ascent": {"no ascent": "", "SAM": "sam(0.1)"},

@@ -5,8 +5,18 @@ import torch
 from quadratics import Federation, one_round, quadratic, vector
 
 from fednb.algorithms.parts import ClientMomentum, Dyn, Lesam, Sam, Scaffold
-from fednb.core.record import Cohort, L, P, Record, Server, Table, UndeclaredState, length
-from fednb.core.rounds import COHORT_NAMES, BadMethod, Method, Part, numbers, observed_local, observed_server, part
+from fednb.core.record import Cohort, L, LocalTraining, P, Record, Server, Table, UndeclaredState, core_rows, length
+from fednb.core.rounds import (
+    COHORT_NAMES,
+    SERVER_NAMES,
+    BadMethod,
+    Method,
+    Part,
+    numbers,
+    observed_local,
+    observed_server,
+    part,
+)
 from fednb.core.vectors import Layout
 
 LAYOUT = Layout(("a", "b"), ((2,), (1,)))
@@ -18,7 +28,8 @@ def cohort(steps=(1, 3, 2), **own) -> Cohort:
     rows = {name: torch.zeros(C, 3, dtype=torch.float64) for name in ("w", "w0", "delta")}
     rows |= {"loss": torch.zeros(C, 1, dtype=torch.float64), "b": torch.zeros(C, 0, dtype=torch.float64), **own}
     return Cohort(
-        range(C), rows, layout=LAYOUT, n=torch.arange(1, C + 1), steps=torch.tensor(steps), nominal_steps=1.0, lr=0.1,
+        range(C), rows, layout=LAYOUT, n=torch.arange(1, C + 1), steps=torch.tensor(steps),
+        training=LocalTraining(lr=0.1),
         oracle=lambda w, b, step: (w, w[:, :1] * 0 + 0.5, torch.ones(C, 1, dtype=w.dtype), b),
     )  # fmt: skip
 
@@ -272,21 +283,56 @@ def test_rates_may_differ_by_client():
     assert f.round().w.view(-1).tolist() == pytest.approx([0.15 + 0.085] * 2)
 
 
-def test_the_round_s_own_names_are_refused_as_state():
-    """Whatever a cohort is made of cannot be declared by a part: the write would go astray."""
+# What a cohort and a server have of their own, written out: the derived names must not be fewer.
+OF_COHORTS = {
+    "w", "w0", "delta", "loss", "b", "lr", "weight_decay", "clip_norm", "p", "n", "ids", "steps", "step", "epochs",
+    "samples", "labels", "active", "layout", "oracle", "evaluations", "looks", "nominal_steps", "lr_decay", "first_lr",
+    "min_steps", "max_steps", "fresh", "buffers", "locked", "told", "noticed", "counts", "on", "asked",
+    "grad", "look", "tell", "begin", "end", "values", "names", "sent", "heard", "receive",
+}  # fmt: skip
+OF_SERVERS = {
+    "w", "b", "delta", "step", "lr", "t", "N", "samples", "seed",
+    "locked", "values", "names", "sent", "heard", "receive",
+}  # fmt: skip
+
+
+def declaring(kind: str, name: str) -> Part:
+    """A part that declares one number under a name."""
+
+    def finish(self, k, s):
+        """nothing"""
+
+    return part(type("Declaring", (Part,), {kind: {name: 1}, "finish": finish}))()
+
+
+def test_names_of_the_records_are_reserved():
+    """Values, attributes and methods of a cohort and a server: a write under one of them would go astray."""
     own = {name for name in (*vars(cohort()), *cohort().names) if not name.startswith("_")}
-    assert own <= COHORT_NAMES
+    assert own | OF_COHORTS <= COHORT_NAMES
+    own = {name for name in (*vars(server()), *server().names) if not name.startswith("_")}
+    assert own | OF_SERVERS <= SERVER_NAMES
+    assert not any(name.startswith("_") for name in COHORT_NAMES | SERVER_NAMES)
 
-    @part
-    class Counting(Part):
-        per_client = {"n": 1}
 
-        def finish(self, k, s):
-            """n ← n + 1"""
-            k.n = k.n + 1
+@pytest.mark.parametrize("kind, taken", [
+    ("per_client", COHORT_NAMES), ("this_round", COHORT_NAMES), ("on_server", SERVER_NAMES),
+])  # fmt: skip
+def test_a_part_that_declares_a_reserved_name_is_refused(kind, taken):
+    for name in sorted(taken):
+        with pytest.raises(BadMethod, match=f"declares '{name}', a name that the round itself uses"):
+            Method("m", declaring(kind, name))
+    Method("m", declaring(kind, "my_own"))
 
-    with pytest.raises(BadMethod, match="declares 'n', a name that the round itself uses"):
-        Method("m", Counting())
+
+def test_the_numbers_of_local_training_reach_the_cohort():
+    """Every number of the object can be read on the cohort; the rate is that of round 2, 0.4 · 0.5²."""
+    numbers = LocalTraining(lr=0.4, lr_decay=0.5, weight_decay=0.1, clip_norm=3.0, epochs=7, nominal_steps=2.5)
+    rows = core_rows(LAYOUT, torch.zeros(3), torch.zeros(0), 1)
+    one = torch.ones(1)
+    k = Cohort((0,), rows, layout=LAYOUT, oracle=None, n=one, steps=one, training=numbers, t=2)
+    assert k.lr.item() == pytest.approx(0.1)
+    assert (k.first_lr, k.lr_decay, k.weight_decay, k.clip_norm) == (0.4, 0.5, 0.1, 3.0)
+    assert (k.epochs, k.nominal_steps) == (7, 2.5)
 
 
 def test_state_cannot_be_kept_and_made_anew_at_once():

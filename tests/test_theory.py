@@ -8,8 +8,8 @@ from pytest import approx
 
 from fednb.algorithms.catalogue import method
 from fednb.filters import HighPass
-from fednb.metrics import theory
-from fednb.metrics.theory import CLIENTS, SIZE, STEPS, Quadratics, made, of_band, path
+from fednb.study.measurements import theorem as theory
+from fednb.study.measurements.theorem import CLIENTS, SIZE, STEPS, Quadratics, made, of_band, path
 
 FEDAVG, FILTERED = method("fedavg"), method("specgradfilter")
 CASES = [(clients, gradient) for clients in ("low", "high") for gradient in ("low", "high")]

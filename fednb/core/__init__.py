@@ -1,1 +1,1 @@
-"""Algorithm 0, the federated round, and what it stands on: vectors and records. Imports base."""
+"""Algorithm 0, the federated round, on vectors and records; rounds on any oracle; what a method costs. Imports base."""

@@ -12,11 +12,46 @@ from torch import Tensor
 
 from fednb.core.vectors import Layout
 
-P, L = "P", "L"  # dimensions of a declared buffer: one number per parameter, one per layer; or a count, or its rule
+P = "P"
+"""The length of a buffer that a part declares: one number per parameter of the model.
+
+>>> fn.method("SCAFFOLD").declared("per_client") == {"c_k": fn.P}
+True
+"""
+L = "L"
+"""The length of a buffer that a part declares: one number per layer of the model.
+
+>>> fn.L in fn.method("FedFSA").declared("this_round").values()
+True
+"""
 Dim = str | int | Callable[[Layout], int]
 Declared = dict[str, Dim]
 Answer = tuple[Tensor, ...]  # gradient, loss, number of samples, buffers after the pass; what a told loss has seen
 Oracle = Callable[..., Answer]  # asked with w, buffers, step, what the loss is told; may answer for `last` layers alone
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """The numbers by which every client trains: learning rate and its decay, weight decay, clip, epochs, steps.
+
+    lr: the learning rate of round 0. lr_decay: the factor on it, per round. clip_norm: the longest step direction,
+    or none. nominal_steps: FL-Simulator's K, epochs · n_0 / batch, a real number.
+    """
+
+    lr: float
+    lr_decay: float = 1.0
+    weight_decay: float = 0.0
+    clip_norm: float | None = None
+    epochs: int = 1
+    nominal_steps: float = 1.0
+
+    def rate(self, t: int) -> float:
+        """The learning rate of round t.
+
+        >>> LocalTraining(lr=0.5, lr_decay=0.5).rate(2)
+        0.125
+        """
+        return self.lr * self.lr_decay**t
 
 
 class UndeclaredState(AttributeError):
@@ -31,7 +66,7 @@ def length(dim: Dim, layout: Layout) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class OwnLoss:
     """A loss of a part's own, and what each client's loss is told beside its batch.
 
     loss(answer, y, row, step) returns the losses `[n, 1]` and what it has seen of each sample `[n, D]`, which is added
@@ -151,6 +186,7 @@ class Server(Record):
 class Cohort(Record):
     """The clients of a round, `k`: vectors `[C, P]`, numbers `[C, 1]`; `k.grad` is the gradient at any point.
 
+    training: the numbers of local training; t: the round, which decides the learning rate.
     While `active` is a mask, writes leave the rows of clients that have finished their steps as they are.
     """
 
@@ -166,18 +202,14 @@ class Cohort(Record):
         oracle: Oracle,
         n: Tensor,
         steps: Tensor,
-        nominal_steps: float,
-        epochs: int = 1,
-        lr: float,
-        lr_decay: float = 1.0,
-        first_lr: float | None = None,
+        training: LocalTraining,
+        t: int = 0,
         labels: Tensor | None = None,
-        weight_decay: float = 0.0,
-        clip_norm: float | None = None,
         p: Tensor | None = None,
     ) -> None:
-        rows = {"lr": torch.full_like(rows["loss"], lr), **rows}
-        super().__init__({**rows, "weight_decay": weight_decay, "clip_norm": clip_norm, "p": p})
+        rows = {"lr": torch.full_like(rows["loss"], training.rate(t)), **rows}
+        given = {"weight_decay": training.weight_decay, "clip_norm": training.clip_norm, "p": p}
+        super().__init__({**rows, **given})
         column = rows["w"].new_tensor
         counts = [int(c) for c in steps.tolist()]
         vars(self).update(
@@ -187,10 +219,10 @@ class Cohort(Record):
             oracle=oracle,
             n=column(n.tolist()).view(-1, 1),
             steps=column(counts).view(-1, 1),
-            nominal_steps=nominal_steps,
-            epochs=epochs,
-            lr_decay=lr_decay,
-            first_lr=lr if first_lr is None else first_lr,
+            nominal_steps=training.nominal_steps,
+            epochs=training.epochs,
+            lr_decay=training.lr_decay,
+            first_lr=training.lr,
             labels=labels,
             min_steps=min(counts),
             max_steps=max(counts),
@@ -218,8 +250,8 @@ class Cohort(Record):
         vars(self).update(active=None)
 
     def tell(self, loss: Callable[..., tuple[Tensor, Tensor]], rows: Tensor) -> None:
-        """Train on another loss from here on (see `Told`); `noticed` then has what it saw of each step's batch."""
-        vars(self).update(told=(Told(loss, rows),))
+        """Train on another loss from here on (see `OwnLoss`); `noticed` then has what it saw of each step's batch."""
+        vars(self).update(told=(OwnLoss(loss, rows),))
 
     def grad(self, w: Tensor) -> Tensor:
         """∇L at w on each client's batch of this step.
@@ -260,6 +292,37 @@ class Cohort(Record):
     def sent(self) -> frozenset[str]:
         """What went up to the server: everything read that is not known there; the move counts once."""
         return self.heard - self.FREE - self.MOVE | {"delta", "b"}
+
+
+def core_rows(layout: Layout, w: Tensor, b: Tensor, clients: int) -> dict[str, Tensor]:
+    """Zeros for what every cohort has, `[clients, dim]` by name: the model's vectors, the loss, the buffers."""
+    dims: Declared = {"w": P, "w0": P, "delta": P, "loss": 1, "b": b.shape[-1]}
+    return {name: w.new_zeros(clients, length(dim, layout)) for name, dim in dims.items()}
+
+
+def server_names() -> frozenset[str]:
+    """Every public name that a server has before parts declare any state."""
+    nothing = torch.zeros(0)
+    return _public_names(Server(nothing, nothing, {}, t=0, N=1, lr=1.0))
+
+
+def cohort_names() -> frozenset[str]:
+    """Every public name that a cohort has before parts declare any state."""
+    nothing, one = torch.zeros(0), torch.ones(1)
+    layout = Layout(("w",), ((0,),))
+    rows = core_rows(layout, nothing, nothing, 1)
+    return _public_names(
+        Cohort((0,), rows, layout=layout, oracle=_no_oracle, n=one, steps=one, training=LocalTraining(lr=1.0))
+    )
+
+
+def _no_oracle(*asked: Any) -> Answer:
+    raise RuntimeError("these clients have no data")
+
+
+def _public_names(record: Record) -> frozenset[str]:
+    """Values, attributes and methods of a record, without those that begin with an underscore."""
+    return frozenset(name for name in (*record.names, *dir(record)) if not name.startswith("_"))
 
 
 class Table:

@@ -18,34 +18,33 @@ from math import inf
 from numbers import Real
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
-import torch
 from torch import Tensor
 
 from fednb.base.checks import check_fields, passes
 from fednb.base.declared import Found, address_of, changed, owners, settable, settled
 from fednb.base.inputs import one_line, shown
-from fednb.core.record import Cohort, Declared, Dim, P, Server, Table, length
+from fednb.core.record import Cohort, Declared, Dim, Server, cohort_names, core_rows, length, server_names
 from fednb.core.vectors import Layout, clip
 
-COHORT_NAMES = frozenset(
-    ("w", "w0", "delta", "loss", "b", "lr", "weight_decay", "clip_norm", "p", "n", "ids", "steps", "step", "epochs",
-     "samples", "labels", "active", "layout", "oracle", "evaluations", "looks", "nominal_steps", "lr_decay", "first_lr",
-     "min_steps", "max_steps", "fresh", "buffers", "locked", "told", "noticed", "counts", "on", "asked")
-)  # fmt: skip
-SERVER_NAMES = frozenset(("w", "b", "delta", "step", "lr", "t", "N", "samples", "seed"))
+COHORT_NAMES, SERVER_NAMES = cohort_names(), server_names()  # no part may declare them
 FIRST_MODEL = "first model"  # a start value of declared state
 STAGES = ("start", "perturb", "gradient", "correct", "finish", "weigh", "server")
 
 
 def local_round(method: Method, k: Cohort, s: Server, walk: Walk | None = None) -> None:
     """What the clients do: receive w, take their steps, keep how far they moved."""
-    k.w0 = k.w = s.w
-    k.b = s.b
-    method.each("start", k, s)
+    start_round(method, k, s)
     (walk or step_by_step)(method, k, s)
     k.end()
     k.delta = k.w - k.w0
     method.each("finish", k, s)
+
+
+def start_round(method: Method, k: Cohort, s: Server) -> None:
+    """What the clients do before their first step: receive the model and its buffers, run the `start` stages."""
+    k.w0 = k.w = s.w
+    k.b = s.b
+    method.each("start", k, s)
 
 
 def local_step(method: Method, k: Cohort, s: Server) -> None:
@@ -82,7 +81,17 @@ SHARE: Range = ("between 0 and 1", lambda v: 0 <= v <= 1)
 
 
 class Part:
-    """One idea of one paper: the stages it touches and the state it declares."""
+    """One idea of one paper: the stages it touches and the state it declares.
+
+    >>> @fn.part
+    ... class Sign(fn.Part):
+    ...     def gradient(self, k, s, g):
+    ...         "g ← sign(g)"
+    ...         return g.sign()
+    ...
+    >>> fn.Method("signs", Sign()).parts[0].stages()
+    ('gradient',)
+    """
 
     per_client: ClassVar[Declared] = {}  # kept by each client between rounds, zero at first
     this_round: ClassVar[Declared] = {}  # made anew each round
@@ -124,7 +133,18 @@ OnePart = TypeVar("OnePart", bound=Part)
 
 @dataclass_transform(frozen_default=True)
 def part(cls: type[OnePart]) -> type[OnePart]:
-    """Make a class a part: frozen fields, and at least one stage with an equation to print."""
+    """Make a class a part: frozen fields, and at least one stage with an equation to print.
+
+    >>> @fn.part
+    ... class Shrink(fn.Part):
+    ...     by: float = 0.5
+    ...     def correct(self, k, s, v):
+    ...         "v ← by · v"
+    ...         return self.by * v
+    ...
+    >>> Shrink(by=0.1)
+    Shrink(by=0.1)
+    """
     made: type[OnePart] = dataclass(frozen=True)(cls)
     for stage in made.stages():
         if not inspect.getdoc(getattr(made, stage)):
@@ -148,7 +168,12 @@ class BadParameter(ValueError):
 
 @dataclass(frozen=True, init=False, repr=False)
 class Method:
-    """A name and a tuple of parts; the order of parts is the order within each stage."""
+    """A name and a tuple of parts; the order of parts is the order within each stage.
+
+    >>> both = fn.Method("FedSAM", fn.parts.Sam(rho=0.05)).plus(fn.parts.Prox(mu=0.01))
+    >>> both.name, both.parameters()["mu"]
+    ('FedSAM + Prox', 0.01)
+    """
 
     name: str = field(metadata={"label": True})  # two names of the same parts are one run
     parts: tuple[Part, ...]
@@ -283,53 +308,10 @@ def _same_kind(name: str, old: Any, value: Any) -> Any:
     return settled(type(old), value)
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What a method costs, seen by running it: gradients per step and round, numbers sent and kept per parameter."""
-
-    passes: float
-    down: float
-    up: float
-    kept: float
-    extra: float = 0.0  # gradients beside the steps, per client and round
-
-    @property
-    def traffic(self) -> float:
-        """Both ways together, FedAvg = 1."""
-        return (self.down + self.up) / 2
-
-
 def numbers(names: frozenset[str], record: Server | Cohort, bundled: dict[str, str] | None = None) -> int:
     """How many numbers one client sends or receives under these names; a bundle counts once."""
     whole = bundled or {}
     return sum({whole.get(name, name): x.shape[-1] for name, x in record.values(names).items()}.values())
-
-
-def cost(method: Method) -> Cost:
-    """Run two rounds on a small quadratic and watch: gradients at the oracle, reads across the network."""
-    layout = Layout(("body.weight", "head.weight", "head.bias"), ((100, 90), (10, 99), (10,)))
-    w, none = torch.zeros(layout.total, dtype=torch.float64), torch.zeros(0, dtype=torch.float64)
-    at = torch.linspace(-1.0, 1.0, 2 * layout.total, dtype=torch.float64).view(2, -1)
-    one = torch.ones(2, 1, dtype=torch.float64)
-    s = Server(w, none, method.buffers("on_server", layout, w), t=0, N=2, lr=1.0)
-    table = Table(method.buffers("per_client", layout, w))
-    for _ in range(2):
-        rows = {**blank(method, layout, w, none, 2), **table.gather((0, 1))}
-        k = Cohort(
-            (0, 1), rows, layout=layout, oracle=lambda x, b, step, *told, **fewer: (x - at, one, one, b),
-            n=one.view(-1), steps=3 * one.view(-1), nominal_steps=3, lr=0.1, p=one / 2,
-            labels=torch.tensor([[1, 2], [2, 1]]),
-        )  # fmt: skip
-        down, up = observed_round(method, k, s)
-        table.scatter((0, 1), k.values(table.start))
-    kept = sum(x.numel() for x in table.start.values())
-    return Cost(
-        passes=round((k.evaluations - k.looks).sum().item() / 6, 3),
-        extra=k.looks.sum().item() / 2,
-        down=round(down / layout.total, 2),
-        up=round(up / layout.total, 2),
-        kept=round(kept / layout.total, 2),
-    )
 
 
 def observed_round(method: Method, k: Cohort, s: Server) -> tuple[int, int]:
@@ -360,7 +342,5 @@ def observed_server(method: Method, k: Cohort, s: Server) -> int:
 
 def blank(method: Method, layout: Layout, w: Tensor, b: Tensor, clients: int) -> dict[str, Tensor]:
     """Empty rows of a cohort: the model's vectors, the loss, and what parts declare for one round."""
-    core: dict[str, Dim] = {"w": P, "w0": P, "delta": P, "loss": 1, "b": b.shape[-1]}
-    rows = {name: w.new_zeros(clients, length(dim, layout)) for name, dim in core.items()}
     own = method.buffers("this_round", layout, w)
-    return rows | {name: x.expand(clients, -1) for name, x in own.items()}
+    return core_rows(layout, w, b, clients) | {name: x.expand(clients, -1) for name, x in own.items()}

@@ -12,9 +12,9 @@ from fednb.engines.loop import Loop
 from fednb.engines.pool import Pool
 from fednb.engines.problem import dealt, problem_of
 from fednb.engines.setting import Setting
-from fednb.engines.stacked import WAYS, Stacked, way_of
+from fednb.engines.stacked import MODES, Stacked, mode_of
 
-ENGINES = ("auto", "loop", "pool", "stacked", *(f"stacked:{way}" for way in WAYS))
+ENGINES = ("auto", "loop", "pool", "stacked", *(f"stacked:{mode}" for mode in MODES))
 SMALL = 1e9  # samples seen times weights: a run of about ten seconds, below which starting workers does not pay
 
 Engine = Loop | Pool | Stacked
@@ -60,10 +60,10 @@ def choose(
         return Pool(problem, setting, seed, data, parts, workers or cores())
     if name == "loop":
         return Loop(problem)
-    way = name.partition(":")[2] or way_of(where, setting.rounds * int(problem.steps.max()))
-    if way != "eager" and where.type != "cuda":
+    mode = name.partition(":")[2] or mode_of(where, setting.rounds * int(problem.steps.max()))
+    if mode != "eager" and where.type != "cuda":
         raise BadEngine(f"engine = {name!r}: steps are captured on a GPU; use 'stacked', or device='cuda'")
-    return Stacked(problem, way, room=expected(setting))
+    return Stacked(problem, mode, room=expected(setting))
 
 
 def suits(setting: Setting, where: torch.device) -> None:

@@ -80,7 +80,9 @@ def _seen(x: Tensor, w: Tensor, stride: Pair, padding: Pair, dilation: Pair, gro
     """What a kernel sees at each place of each image, `[G, N H' W', c kh kw]`, and zeros to a whole number of 8."""
     if _pointwise(w, padding):
         return _rows(x[:, :, :: stride[0], :: stride[1]], groups)
-    patches = F.unfold(held(x), list(w.shape[2:]), dilation, padding, stride)  # [N, G c kh kw, H' W']
+    patches = F.unfold(
+        held(x), tuple(w.shape[2:]), tuple(dilation), tuple(padding), tuple(stride)
+    )  # [N, G c kh kw, H' W']
     rows = patches.view(len(x), groups, -1, patches.shape[-1]).permute(1, 0, 3, 2).flatten(1, 2)
     return F.pad(rows, (0, -rows.shape[-1] % ALIGNED))
 
@@ -132,7 +134,7 @@ def channels_last(traced: torch.fx.GraphModule) -> torch.fx.GraphModule:
         if node.target in TENSORS and len(node.args[STRIDE[node.target]]) == 2:
             for at in TENSORS[node.target]:
                 with traced.graph.inserting_before(node):
-                    how = {"memory_format": torch.channels_last}
+                    how: dict[str, Any] = {"memory_format": torch.channels_last}
                     last = traced.graph.call_function(torch.ops.aten.clone.default, (node.args[at],), how)
                 node.update_arg(at, last)
         if node.target in VIEWS:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fednb.core.record import Answer, Cohort, Server, Told
+from fednb.core.record import Answer, Cohort, OwnLoss, Server
 from fednb.core.rounds import Method, observed_local
 from fednb.data.plan import Plan
 from fednb.engines.objective import Objective, arithmetic
@@ -18,7 +18,7 @@ def single_oracle(objective: Objective, plan: Plan):
     """The gradient of one client: w `[1, P]`, on the samples of its batch that are there."""
     held: dict[int, tuple[Tensor, Tensor]] = {}  # both passes of a step see the same augmented batch
 
-    def oracle(w: Tensor, b: Tensor, step: int, *told: Told, last: int | None = None) -> Answer:
+    def oracle(w: Tensor, b: Tensor, step: int, *told: OwnLoss, last: int | None = None) -> Answer:
         if step not in held:
             held.clear()
             x, y, valid = plan.at(step)
@@ -26,7 +26,7 @@ def single_oracle(objective: Objective, plan: Plan):
         x, y = held[step]
         moved = b[0].clone()
         if told:
-            g, loss, *seen = objective.told_gradient(told[0], step, w[0], moved, x, y, told[0].rows[0])
+            g, loss, *seen = objective.own_loss_gradient(told[0], step, w[0], moved, x, y, told[0].rows[0])
         else:
             g, loss, *seen = objective.only_last(last).gradient(w[0], moved, x, y)
         return g[None], loss.view(1, 1), torch.full_like(loss, len(y)).view(1, 1), moved[None], *(z[None] for z in seen)
@@ -51,7 +51,7 @@ def joined(
     return k
 
 
-def _nothing(w: Tensor, b: Tensor, step: int, *told: Told) -> Answer:
+def _nothing(w: Tensor, b: Tensor, step: int, *told: OwnLoss) -> Answer:
     raise RuntimeError("the server has no data: `weigh` and `server` cannot ask for gradients")
 
 

@@ -1,24 +1,39 @@
-"""The model as a function of a flat vector, and its gradient: what engines give to mathematics."""
+"""The model as a function of a flat vector, and its gradient: what engines give to mathematics.
+
+A run's precision is entered here and nowhere else: whoever calls a model, an engine or a measurement, calls it by an
+`Objective`, which computes in the `arithmetic` of its precision.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from copy import copy
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fednb.core.record import Told
+from fednb.core.record import OwnLoss
 from fednb.core.vectors import Layout
+
+SHORT = ("tf32", "bf16")  # precisions in which products of 32-bit numbers may keep 10 bits after the point
+
+
+class OutsideArithmetic(RuntimeError):
+    """A model's answer was asked for, to be differentiated, where the precision of its run does not hold."""
 
 
 class Objective:
     """Mean cross-entropy of a model whose weights are a vector `[P]` and whose buffers are a vector `[B]`.
 
     precision: see `Setting`; with bf16 layers multiply in 16 bits, while weights, sums and losses stay in 32.
+    Gradients, scores and answers that nobody differentiates are computed in the run's arithmetic from wherever they are
+    asked for. A caller that differentiates `outputs` or a loss itself does so inside `arithmetic()`, backward pass and
+    all; outside it is refused.
     """
 
     def __init__(self, model: nn.Module, precision: str = "fp32") -> None:
@@ -29,12 +44,16 @@ class Objective:
         self.fixed = 0
 
     def only_last(self, layers: int | None) -> Objective:
-        """The same objective, its gradient zero but in so many layers at the end; all of it where none is named."""
+        """This objective with a gradient that is zero but in so many layers at the end; itself where none is named."""
         if layers is None:
             return self
         twin = copy(self)
         twin.fixed = max(0, len(self.layout) - layers)
         return twin
+
+    def arithmetic(self) -> AbstractContextManager[None]:
+        """A block in which torch computes in this run's precision, on one thread."""
+        return arithmetic(self.precision)
 
     def start(self, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
         """The model's own weights and buffers as vectors."""
@@ -52,6 +71,17 @@ class Objective:
         return {**weights, **held, **self.buffers.tensors(b)}
 
     def _answer(self, state: dict[str, Tensor], *inputs: Tensor) -> Tensor:
+        if holds(self.precision):
+            return self._called(state, inputs)
+        if torch.is_grad_enabled() and any(x.requires_grad for x in state.values()):
+            raise OutsideArithmetic(
+                f"a derivative of a {self.precision} model outside of its arithmetic: on a GPU the backward pass would "
+                f"have torch's precision. Take it inside `with objective.arithmetic():`"
+            )
+        with self.arithmetic():
+            return self._called(state, inputs)
+
+    def _called(self, state: dict[str, Tensor], inputs: tuple[Tensor, ...]) -> Any:
         if self.precision != "bf16":
             return functional_call(self.model, state, inputs)
         with torch.autocast(inputs[0].device.type, torch.bfloat16, cache_enabled=False):
@@ -66,8 +96,8 @@ class Objective:
         losses = F.cross_entropy(self.outputs(w, b, x), y, reduction="none") * valid
         return losses.sum() / valid.sum().clamp_min(1)
 
-    def told_loss(
-        self, told: Told, step: int, w: Tensor, b: Tensor, x: Tensor, y: Tensor, valid: Tensor, row: Tensor
+    def own_loss(
+        self, told: OwnLoss, step: int, w: Tensor, b: Tensor, x: Tensor, y: Tensor, valid: Tensor, row: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The mean of a part's own loss over the samples that are there, and the sum of what it saw of them."""
         state = self._state(w, b)
@@ -79,17 +109,19 @@ class Objective:
     def gradient(self, w: Tensor, b: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """∇L and L at w on one batch."""
         leaf = w.detach().requires_grad_()
-        loss = self.loss(leaf, b, x, y)
-        (g,) = torch.autograd.grad(loss, leaf)
+        with self.arithmetic():
+            loss = self.loss(leaf, b, x, y)
+            (g,) = torch.autograd.grad(loss, leaf)
         return g, loss.detach()
 
-    def told_gradient(
-        self, told: Told, step: int, w: Tensor, b: Tensor, x: Tensor, y: Tensor, row: Tensor
+    def own_loss_gradient(
+        self, told: OwnLoss, step: int, w: Tensor, b: Tensor, x: Tensor, y: Tensor, row: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The same for a part's own loss, with what it saw."""
+        """∇L and L at w on one batch, L a part's own loss, and the sum of what the part saw."""
         leaf = w.detach().requires_grad_()
-        loss, seen = self.told_loss(told, step, leaf, b, x, y, torch.ones_like(y, dtype=w.dtype), row)
-        (g,) = torch.autograd.grad(loss, leaf)
+        with self.arithmetic():
+            loss, seen = self.own_loss(told, step, leaf, b, x, y, torch.ones_like(y, dtype=w.dtype), row)
+            (g,) = torch.autograd.grad(loss, leaf)
         return g, loss.detach(), seen
 
     @torch.no_grad()
@@ -97,10 +129,11 @@ class Objective:
         """Correct answers, and the sum of losses; on the device, nobody waits for them here."""
         self.model.eval()
         try:
-            out = self.outputs(w, b, x)
+            with self.arithmetic():
+                out = self.outputs(w, b, x)
+                loss = F.cross_entropy(out.double(), y, reduction="sum")
         finally:
             self.model.train()
-        loss = F.cross_entropy(out.double(), y, reduction="sum")
         return (out.argmax(-1) == y).sum(), loss
 
 
@@ -115,17 +148,39 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+class _Entered(threading.local):
+    """What a thread has entered by `arithmetic`: whether products may be short; None outside."""
+
+    short: bool | None = None
+
+
+_entered = _Entered()
+
+
+def holds(precision: str) -> bool:
+    """Whether this thread is inside the arithmetic of a precision."""
+    return _entered.short == (precision in SHORT)
+
+
 @contextmanager
 def arithmetic(precision: str) -> Iterator[None]:
-    """One thread; and on a GPU products of 32-bit numbers with 10 bits after the point where the precision allows."""
-    switches = (torch.backends.cuda.matmul, torch.backends.cudnn)
-    before = [switch.allow_tf32 for switch in switches]
+    """One thread; and on a GPU products of 32-bit numbers with 10 bits after the point where the precision allows.
+
+    Inside a block of such a precision it does nothing, so that every step of a round may ask for it.
+    """
+    if holds(precision):
+        yield
+        return
+    switches: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    before, outer = [switch.allow_tf32 for switch in switches], _entered.short
+    _entered.short = precision in SHORT
     for switch in switches:
-        switch.allow_tf32 = precision in ("tf32", "bf16")
+        switch.allow_tf32 = _entered.short
     try:
         with one_thread():
             yield
     finally:
+        _entered.short = outer
         for switch, allowed in zip(switches, before, strict=True):
             switch.allow_tf32 = allowed
 

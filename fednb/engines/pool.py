@@ -6,6 +6,7 @@ import atexit
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,7 +54,7 @@ class Pool:
         self.crew.losses = 0
         if self.crew.data is not data:  # not by name: another folder may hold another set of that name
             tensors = {name: getattr(data, name) for name in TENSORS}
-            nothing = {name: torch.zeros(0) for name in tensors}
+            nothing: dict[str, Any] = {name: torch.zeros(0) for name in tensors}
             frame = replace(data, **nothing, owner=None, owner_test=None)  # who holds what is in the parts
             self.crew.tell("data", data.name, frame, Shared(tensors))
             self.crew.data = data

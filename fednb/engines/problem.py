@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from fednb.base.streams import stream
-from fednb.core.record import Cohort, Oracle, Server
-from fednb.core.rounds import Method, blank
+from fednb.core.federation import Population
 from fednb.data.partition import PartitionFailed, counts
 from fednb.data.plan import Plan, step_count
 from fednb.data.resident import Resident
@@ -27,68 +26,16 @@ DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.float32, "
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class Problem(Population):
     """One experiment without its method: enough to train any cohort in any round."""
 
     objective: Objective
     plan: Callable[[int, Sequence[int]], Plan]
-    sizes: Tensor  # [N] samples of each client
-    steps: Tensor  # [N] local steps of each client in a round
-    lr: float
-    lr_decay: float = 1.0
-    weight_decay: float = 0.0
-    clip_norm: float | None = None
-    server_lr: float = 1.0
-    epochs: int = 1
-    nominal_steps: float = 1.0  # FL-Simulator's K: epochs · n_0 / batch, a real number
-    by_size: bool = True
     test: tuple[Tensor, Tensor] | None = None
-    labels: Tensor | None = None  # [N, classes] samples of each class at each client
     inputs: Callable[[Tensor], Tensor] = lambda x: x
     samples: tuple[Tensor, Tensor] | None = None
     own: Sequence[Tensor] = ()  # each client's own test split, as indices into the samples
     chunk: int = 500
-    seed: int = 0
-
-    @property
-    def clients(self) -> int:
-        return len(self.sizes)
-
-    def rate(self, t: int) -> float:
-        """η of round t."""
-        return self.lr * self.lr_decay**t
-
-    def server(self, method: Method, w: Tensor, b: Tensor) -> Server:
-        """The server before the first round."""
-        own = method.buffers("on_server", self.objective.layout, w)
-        samples = int(self.sizes.sum())
-        return Server(w, b, own, t=0, N=self.clients, lr=self.server_lr, samples=samples, seed=self.seed)
-
-    def cohort(self, method: Method, s: Server, ids: Sequence[int], rows: dict[str, Tensor], oracle: Oracle) -> Cohort:
-        """Clients before training, with the rows that they kept from earlier rounds."""
-        w, b = s.values(("w", "b")).values()
-        return Cohort(
-            ids,
-            {**blank(method, self.objective.layout, w, b, len(ids)), **rows},
-            layout=self.objective.layout,
-            oracle=oracle,
-            n=self.sizes[list(ids)],
-            steps=self.steps[list(ids)],
-            nominal_steps=self.nominal_steps,
-            epochs=self.epochs,
-            lr=self.rate(s.t),
-            lr_decay=self.lr_decay,
-            first_lr=self.lr,
-            labels=None if self.labels is None else self.labels[list(ids)],
-            weight_decay=self.weight_decay,
-            clip_norm=self.clip_norm,
-            p=self.shares(ids).to(w),
-        )
-
-    def shares(self, ids: Sequence[int]) -> Tensor:
-        """How much each client of a cohort counts before any part has a say: by samples, or all alike."""
-        n = self.sizes[list(ids)].double().view(-1, 1)
-        return n / n.sum() if self.by_size else torch.full_like(n, 1 / len(n))
 
     def score_own(self, w: Tensor, b: Tensor, client: int) -> float:
         """The accuracy, in percent, of a model on one client's own test split."""
@@ -176,7 +123,12 @@ def dealt(
 
 
 def class_counts(setting: Setting, seed: int = 0) -> np.ndarray:
-    """Who has what: samples of each class at each client, `[clients, classes]`."""
+    """Who has what: samples of each class at each client, `[clients, classes]`.
+
+    >>> counts = fn.class_counts(fn.Setting(data="digits", clients=4))
+    >>> counts.shape, int(counts.sum())
+    ((4, 10), 1438)
+    """
     data = data_of(setting)
     return counts(data.y.numpy(), clients_of(setting, seed, data), data.classes)
 
@@ -194,18 +146,15 @@ def problem_of(
     dtype = DTYPES[setting.precision]
     home = Resident.of(data, parts, dtype, setting.augment, device)
     model = build(setting.model, data.classes, data.input, seed=seed).to(device, dtype)
+    objective = Objective(model, setting.precision)
     return Problem(
-        Objective(model, setting.precision),
+        objective,
         lambda t, ids: home.plan(seed, t, list(ids), setting.epochs, setting.batch),
+        layout=objective.layout,
         sizes=home.sizes,
         steps=torch.tensor([step_count(len(p), setting.epochs, setting.batch) for p in parts]),
-        lr=setting.lr,
-        lr_decay=setting.lr_decay,
-        weight_decay=setting.weight_decay,
-        clip_norm=setting.clip_norm,
+        training=setting.training(len(parts[0])),
         server_lr=setting.server_lr,
-        epochs=setting.epochs,
-        nominal_steps=setting.epochs * len(parts[0]) / setting.batch,
         by_size=setting.weighting == "size",
         labels=torch.from_numpy(counts(data.y.cpu().numpy(), parts, data.classes)),
         test=home.test(own),

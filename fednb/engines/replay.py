@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fednb.algorithms.catalogue import method as named
-from fednb.core.record import Table
+from fednb.core.record import LocalTraining, Table
 from fednb.core.rounds import Method, observed_server
 from fednb.data.plan import ExplicitPlan, Plan
 from fednb.engines.loop import Loop
@@ -53,11 +53,17 @@ def replay(
 
     X `[T, N, E, B, b, ...]` and Y `[T, N, E, B, b]` hold every batch of every client, mask `[T, N]` says who takes
     part, n `[N]` weighs clients by size where given. The rate of round t is lr · lr_decay^t.
+
+    >>> model = torch.nn.Linear(2, 2, bias=False)
+    >>> X, Y = torch.ones(1, 3, 1, 1, 4, 2), torch.zeros(1, 3, 1, 1, 4)    # 1 round, 3 clients, 1 epoch, 1 batch
+    >>> done = fn.replay("FedAvg", model, torch.zeros(4), X, Y, mask=torch.ones(1, 3), lr=1.0)
+    >>> done.w[1]
+    tensor([ 0.5000,  0.5000, -0.5000, -0.5000])
     """
     method = named(method)
     w, X, Y, mask = torch.as_tensor(w0).clone(), torch.as_tensor(X), torch.as_tensor(Y).long(), torch.as_tensor(mask)
-    problem = _problem(model, w, X, Y, n, dict(lr=lr, lr_decay=lr_decay, weight_decay=weight_decay,
-                                               server_lr=server_lr, clip_norm=clip_norm))  # fmt: skip
+    training = LocalTraining(lr=lr, lr_decay=lr_decay, weight_decay=weight_decay, clip_norm=clip_norm)
+    problem = _problem(model, w, X, Y, n, training, server_lr)
     run = {"loop": Loop, "stacked": Stacked}[engine](problem)
     T, N = mask.shape
     s = problem.server(method, w, problem.objective.start(w.dtype, w.device)[1])
@@ -80,7 +86,9 @@ def replay(
     return out
 
 
-def _problem(model: nn.Module, w: Tensor, X: Tensor, Y: Tensor, n: Array | None, numbers: dict) -> Problem:
+def _problem(
+    model: nn.Module, w: Tensor, X: Tensor, Y: Tensor, n: Array | None, training: LocalTraining, server_lr: float
+) -> Problem:
     if X.shape[:5] != Y.shape[:5]:
         raise ValueError(f"X {tuple(X.shape)} and Y {tuple(Y.shape)} must agree in [T, N, E, B, b]")
     objective = Objective(model)
@@ -95,8 +103,9 @@ def _problem(model: nn.Module, w: Tensor, X: Tensor, Y: Tensor, n: Array | None,
         return ExplicitPlan(X[t, ids].flatten(1, 2), Y[t, ids].flatten(1, 2))
 
     return Problem(
-        objective, plan, sizes=sizes, steps=torch.full((N,), E * B), epochs=E,
-        nominal_steps=E * float(sizes[0]) / b, by_size=n is not None, labels=_labels(Y), **numbers,
+        objective, plan, layout=objective.layout, sizes=sizes, steps=torch.full((N,), E * B), server_lr=server_lr,
+        training=replace(training, epochs=E, nominal_steps=E * float(sizes[0]) / b), by_size=n is not None,
+        labels=_labels(Y),
     )  # fmt: skip
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
 from math import inf, isfinite
 from typing import Any
 
 from fednb.base.checks import MOST_WHOLE
 from fednb.base.inputs import shown
+from fednb.core.record import LocalTraining
 from fednb.data.partition import Dirichlet, Partition
 from fednb.data.partition import parse as parse_partition
 from fednb.data.sources import find as find_data
@@ -59,6 +60,12 @@ class Setting:
 
     The numbers of local training (rate 0.1, decay 0.998 a round, weight decay 1e-3, clip 10, one server step of 1)
     are those of FL-Simulator, which the papers follow; papers/<id>/paper.toml has each paper's own.
+
+    >>> setting = fn.Setting(clients=4, rounds=2, partition="dirichlet(alpha=0.1)")
+    >>> setting.partition
+    Dirichlet(alpha=0.1, minimum=10)
+    >>> setting.but(rounds=100).rounds
+    100
     """
 
     data: str = field(default="digits", metadata={"help": "data set, see `fednb ls data`"})
@@ -101,18 +108,7 @@ class Setting:
         object.__setattr__(self, "model", find_model(self.model))
         object.__setattr__(self, "partition", parse_partition(self.partition))
         for f in fields(self):
-            value = getattr(self, f.name)
-            if value == "none" and f.name in ("clip_norm", "samples"):  # TOML has no word for it
-                value = None
-                object.__setattr__(self, f.name, None)
-            if value is None and f.name in ("clip_norm", "samples"):
-                continue
-            if "test" in f.metadata and not _passes(f.metadata["test"], value):
-                raise BadSetting(f"{f.name} = {shown(value)}: must be {f.metadata['allowed']}")
-            if "most" in f.metadata and value > f.metadata["most"]:
-                raise BadSetting(f"{f.name} = {shown(value)}: must be at most {f.metadata['most']}")
-            if isinstance(f.default, float):
-                object.__setattr__(self, f.name, float(value) + 0.0)  # numpy's floats and -0.0 would make another key
+            object.__setattr__(self, f.name, _checked(f, getattr(self, f.name)))
         if not isinstance(self.augment, bool):
             raise BadSetting(f"augment = {shown(self.augment)}: must be true or false")
         if self.sampling != "fixed" and self.participation * self.clients < FEWEST:
@@ -128,12 +124,44 @@ class Setting:
             raise BadSetting(f"no setting {shown(unknown[0])}; the settings are {', '.join(known)}")
         return replace(self, **changes)
 
-    def plain(self) -> dict[str, Any]:
+    def training(self, samples: int) -> LocalTraining:
+        """The numbers of local training; samples: those of client 0, which FL-Simulator counts its steps by."""
+        return LocalTraining(
+            lr=self.lr,
+            lr_decay=self.lr_decay,
+            weight_decay=self.weight_decay,
+            clip_norm=self.clip_norm,
+            epochs=self.epochs,
+            nominal_steps=self.epochs * samples / self.batch,
+        )
+
+    def as_json(self) -> dict[str, Any]:
         """As numbers and strings, for files."""
         return {f.name: getattr(self, f.name) for f in fields(self)} | {"partition": str(self.partition)}
 
     def __str__(self) -> str:
-        return json.dumps(self.plain())
+        return json.dumps(self.as_json())
+
+
+def checked(**values: Any) -> dict[str, Any]:
+    """Values for fields of a setting, by name, as a setting would hold them; BadSetting where one is not allowed.
+
+    >>> checked(lr=1, clip_norm="none")
+    {'lr': 1.0, 'clip_norm': None}
+    """
+    known = {f.name: f for f in fields(Setting)}
+    return {name: _checked(known[name], value) for name, value in values.items()}
+
+
+def _checked(f: Field, value: Any) -> Any:
+    """The value of one field in the field's own kind."""
+    if f.name in ("clip_norm", "samples") and value in (None, "none"):  # TOML has no word for it
+        return None
+    if "test" in f.metadata and not _passes(f.metadata["test"], value):
+        raise BadSetting(f"{f.name} = {shown(value)}: must be {f.metadata['allowed']}")
+    if "most" in f.metadata and value > f.metadata["most"]:
+        raise BadSetting(f"{f.name} = {shown(value)}: must be at most {f.metadata['most']}")
+    return float(value) + 0.0 if isinstance(f.default, float) else value  # numpy's floats and -0.0 make another key
 
 
 def _passes(test: Callable[[Any], bool], value: Any) -> bool:

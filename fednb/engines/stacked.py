@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
-from fednb.core.record import Answer, Cohort, Oracle, Server, Told
+from fednb.core.record import Answer, Cohort, Oracle, OwnLoss, Server
 from fednb.core.rounds import Method, blank, observed_local, step_by_step
 from fednb.data.plan import Plan
 from fednb.data.resident import ResidentPlan
@@ -21,7 +21,7 @@ from fednb.engines.loop import Loop
 from fednb.engines.objective import Objective, arithmetic
 from fednb.engines.problem import Problem
 
-WAYS = ("eager", "graph", "compiled")  # of taking a step: each launch by itself, as one graph, or compiled before that
+MODES = ("eager", "graph", "compiled")  # of taking a step: each launch by itself, as one graph, or compiled before that
 PAYS = {"graph": 100, "compiled": 4000}  # steps of a run from which capturing (seconds) and compiling (a minute) pay
 T = TypeVar("T")
 SPARE = 0.6  # the share of free GPU memory that a wave of clients may take
@@ -35,14 +35,15 @@ def stacked_oracle(objective: Objective, plan: Plan):
     """The gradients of all clients: w `[C, P]`, batches padded to one size and masked."""
     held: dict[int | Tensor, tuple[Tensor, Tensor, Tensor]] = {}
 
-    def oracle(w: Tensor, b: Tensor, step: int | Tensor, *told: Told, last: int | None = None) -> Answer:
+    def oracle(w: Tensor, b: Tensor, step: int | Tensor, *told: OwnLoss, last: int | None = None) -> Answer:
         if step not in held:
             held.clear()
             held[step] = plan.at(step)
         x, y, valid = held[step]
         count = valid.sum(-1, keepdim=True).to(w.dtype)
         if told:
-            own = vmap(grad_and_value(partial(objective.told_loss, told[0], step), has_aux=True))
+            assert isinstance(step, int)  # a told loss draws by it
+            own = vmap(grad_and_value(partial(objective.own_loss, told[0], step), has_aux=True))
             g, (loss, seen) = own(w, b, x, y, valid.to(w.dtype), told[0].rows)
             return g, loss.view(-1, 1), count, b, seen
         g, loss = vmap(grad_and_value(objective.only_last(last).masked_loss))(w, b, x, y, valid.to(w.dtype))
@@ -52,29 +53,29 @@ def stacked_oracle(objective: Objective, plan: Plan):
     return oracle
 
 
-def way_of(device: torch.device, steps: int) -> str:
+def mode_of(device: torch.device, steps: int) -> str:
     """How to take that many steps: on a CPU nothing is captured."""
     if device.type != "cuda":
         return "eager"
-    return next((way for way in reversed(PAYS) if steps >= PAYS[way]), "eager")
+    return next((mode for mode in reversed(PAYS) if steps >= PAYS[mode]), "eager")
 
 
 class Stacked(Loop):
     """The whole cohort as one batch of models; in waves, where a GPU has no room for all.
 
-    way: how steps are taken, see `WAYS`. A captured step is kept, and taken again for every round of that method.
+    mode: how steps are taken, see `MODES`. A captured step is kept, and taken again for every round of that method.
     room: clients of a wave, at most; 0 for as many as there are. A captured step always works on so many.
     """
 
     name = "stacked"
 
-    def __init__(self, problem: Problem, way: str = "eager", room: int = 0) -> None:
+    def __init__(self, problem: Problem, mode: str = "eager", room: int = 0) -> None:
         if len(problem.objective.buffers):
             raise NeedsGroupNorm(
                 "this model has BatchNorm: clients cannot be stacked. Use its -gn form, or engine='loop' or 'pool'."
             )
         super().__init__(problem)
-        self.way, self.wanted = way, room
+        self.mode, self.wanted = mode, room
         self.room = 0  # not known before the first round
         self.taken = 0  # bytes of a GPU for one gradient of one client
         self.steps: dict[tuple[object, ...], CapturedStep | None] = {}
@@ -89,16 +90,17 @@ class Stacked(Loop):
 
     def _wave(self, method: Method, s: Server, ids: Sequence[int], rows: dict[str, Tensor]) -> tuple[Cohort, int]:
         plan = self.problem.plan(s.t, list(ids))
-        captured = self.way != "eager" and isinstance(plan, ResidentPlan)
-        oracle = self._oracle(plan) if captured else stacked_oracle(self.problem.objective, plan)
-        k = self.problem.cohort(method, s, ids, rows, oracle)
-        return k, observed_local(method, k, s, partial(self._walk, plan) if captured else step_by_step)
+        if self.mode != "eager" and isinstance(plan, ResidentPlan):
+            k = self.problem.cohort(method, s, ids, rows, self._oracle(plan))
+            return k, observed_local(method, k, s, partial(self._walk, plan))
+        k = self.problem.cohort(method, s, ids, rows, stacked_oracle(self.problem.objective, plan))
+        return k, observed_local(method, k, s)
 
     def _oracle(self, plan: ResidentPlan) -> Oracle:
         """Gradients outside of captured steps: by a captured one too, which is made when a method first asks for it."""
         own, turned = stacked_oracle(self.problem.objective, plan), set[int | None]()
 
-        def oracle(w: Tensor, b: Tensor, step: int | Tensor, *told: Told, last: int | None = None) -> Answer:
+        def oracle(w: Tensor, b: Tensor, step: int | Tensor, *told: OwnLoss, last: int | None = None) -> Answer:
             look = None if told else self._look(plan, w, b, last)
             if look is None:
                 return own(w, b, step, *told, last=last)
@@ -128,7 +130,7 @@ class Stacked(Loop):
 
     def _step(self, plan: ResidentPlan, method: Method, k: Cohort, s: Server) -> CapturedStep | None:
         key = (method, *(x for x in k.values(k.names).values() if not isinstance(x, Tensor)))
-        make = partial(CapturedStep, method, k, s, plan, self._size, self._oracle_of, self.way == "compiled")
+        make = partial(CapturedStep, method, k, s, plan, self._size, self._oracle_of, self.mode == "compiled")
         return _kept(self.steps, key, make, f"a step of {method.name}")
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from multiprocessing.connection import Connection
+from typing import Any
 
 import torch
 
@@ -25,7 +26,7 @@ class Worker:
         self.rows: dict[str, torch.Tensor]
         self.server: dict[str, torch.Tensor]
 
-    def data(self, key: str, frame: Dataset, tensors: dict[str, torch.Tensor]) -> None:
+    def data(self, key: str, frame: Dataset, tensors: dict[str, Any]) -> None:
         """Hold a data set that the parent shares."""
         self.sets = {key: replace(frame, **tensors)}
 
@@ -44,7 +45,9 @@ class Worker:
         s.t = t
         for name, x in own.items():
             setattr(s, name, x)
-        k, down = train_one(self.problem, method, s, client, {n: self.rows[n][slot : slot + 1].clone() for n in kept})
+        rows = {n: self.rows[n][slot : slot + 1].clone() for n in kept}
+        with self.problem.objective.arithmetic():
+            k, down = train_one(self.problem, method, s, client, rows)
         for name, x in k.values(k.buffers).items():
             self.rows[name][slot] = x[0]
         return int(k.evaluations), down
