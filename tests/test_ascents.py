@@ -39,8 +39,9 @@ from fednb.algorithms.parts import (
     WmsamMomentum,
     WmsamWeight,
 )
+from fednb.core.cost import cost
 from fednb.core.record import Cohort
-from fednb.core.rounds import Method, Part, cost, part
+from fednb.core.rounds import Method, Part, part
 from fednb.core.vectors import Layout, norm
 
 CLOSE = dict(atol=1e-12, rtol=0)
@@ -530,7 +531,7 @@ def test_fsas_released_score_by_hand():
     for reading, wanted in (("released", [0, 1]), ("paper", [(1 + 4 + 9 + 25) / 4, 16])):
         part = FlexibleRadius(0.0, 0.0, top=1, reading=reading)
         k, _ = one_round(Method("m", part), quadratic(end.tolist()), w=start, lr=1.0, layout=layout)
-        assert part.sensitivity(k)[0].tolist() == approx(wanted, abs=1e-12)
+        assert k.sensitivity[0].tolist() == approx(wanted, abs=1e-12)
 
 
 @pytest.mark.parametrize("reading, power", [("paper", 2), ("released", 0)])
@@ -544,7 +545,7 @@ def test_fsas_score_under_shifts_and_scales(reading, power):
     def score(shift: Tensor, scale: float) -> Tensor:
         here, there = scale * w + shift, scale * a + shift
         k, _ = one_round(Method("m", part), quadratic(there.tolist()), w=here, layout=layout)
-        return part.sensitivity(k)[0]
+        return k.sensitivity[0]
 
     shift = layout.spread(vector(5, -7))
     plain = score(0 * shift, 1.0)

@@ -38,7 +38,8 @@ from fednb.algorithms.parts import (
     WmsamMomentum,
     WmsamWeight,
 )
-from fednb.core.rounds import BadParameter, Method, Part, cost
+from fednb.core.cost import cost
+from fednb.core.rounds import BadParameter, Method, Part
 from fednb.core.vectors import Layout
 from fednb.filters import HighPass
 
@@ -290,7 +291,7 @@ def test_how_a_layers_squares_become_a_score(layer_score, wanted):
     moves = (2.0, 0.0, 1.2, 1.2, 1.2, 1.2)
     part = FlexibleRadius(0.0, 0.0, top=1, layer_score=layer_score)
     k, _ = one_round(only(part), quadratic([10 * x for x in moves]), layout=TWO)
-    assert part.sensitivity(k)[0].tolist() == approx([2, 1.44] if layer_score == "mean" else [4, 5.76])
+    assert k.sensitivity[0].tolist() == approx([2, 1.44] if layer_score == "mean" else [4, 5.76])
     assert chosen(k) == [[wanted]]
 
 
@@ -381,6 +382,12 @@ CARDS = [
     (WmsamMomentum(reading="printed"), "server", "c ← c + Σ Δ_k/(K η |S|);  m ← −γ Σ p_k Δ_k / (K η)"),
     (WmsamMomentum(server_step="poster"), "server",
      "c ← c + Σ (−c − Δ_k/(K η)) / N;  m ← Σ p_k Δ_k / η;  step ← −η_g m"),
+    (WmsamMomentum(personal=False), "start", "m_k ← m"),
+    (WmsamMomentum(personal=False, reading="printed"), "server", "m ← −γ Σ p_k Δ_k / (K η)"),
+    (Gloss(reading="released", sizes_of="all"), "server", "σ ← σ − Σ Δ_k / (β N |S|);  p_k ← p_k Σ n_k / n;  "
+     "step ← η_g Σ p_k Δ_k − β σ;  w̃ ← w + step − ρ_t unit(Σ p_k Δ_k)"),
+    (Lesam(reading="released", norm_of="layers"), "start",
+     "d_k ← w_{t−1} − w;  δ_k ← ρ d_k / Σ_l ‖(d_k)_l‖;  w_old ← w"),
     (FilterGradient(with_decay=True), "gradient",
      "g ← Φ(g + wd w_k) − wd w_k, layer by layer   (wd is added behind the clip)"),
 ]  # fmt: skip

@@ -265,11 +265,15 @@ CARDS = [
     (Discrepancy(distance="raw-kl"), "weigh", "p_k ∝ max(0, p_k − a d_k + b),  d_k = KL(D_k ‖ uniform)"),
     (Discrepancy(distance="l2"), "weigh", "p_k ∝ max(0, p_k − a d_k + b),  d_k = ‖D_k − uniform‖₂"),
     (AdaptiveWeights(use="after", optimiser="sgd"), "weigh",
-     "T ← T − lr ∂J/∂T,  J = Σ p_k (‖Δ_k − Σ p_j Δ_j‖ + d(w, w_k));  p ← softmax(T)"),
+     "T_k ← n_k / n the first time;  T ← T − lr ∂J/∂T,  J = Σ p_k (‖Δ_k − Σ p_j Δ_j‖ + d(w, w_k));  p ← softmax(T)"),
+    (AdaptiveWeights(first_logit="log"), "weigh", "T_k ← log(n_k / n) the first time;  p ← softmax(T);  "
+     "T ← T − lr sign(∂J/∂T),  J = Σ p_k (‖Δ_k − Σ p_j Δ_j‖ + d(w, w_k))"),
     (ScamPilot(pilot="gradient"), "start",
      "h ← mean ‖∇L(w)‖ over B batches;  c ← cos(R(∇L(w + δ_pilot)), u);  h_adj ← h max(0, 1 − κ c)"),
     (ScamConflict(per_conflict=True), "weigh",
-     "p_k ← λ^m p_k, m the updates of its cluster that are longer and point apart from it, renormalised"),
+     "p_k ← λ^m p_k, m the updates of its cluster that are longer and point apart from it;  p ← p / Σ p_k"),
+    (ScamConflict(per_conflict=True, dampen="update"), "weigh",
+     "p_k ← λ^m p_k, m the updates of its cluster that are longer and point apart from it"),
 ]  # fmt: skip
 
 

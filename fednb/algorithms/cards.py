@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from fednb.core.rounds import Method, Part
 
@@ -38,7 +38,6 @@ def pseudo_code(method: Method) -> str:
     lines = [f"{method.name}   [{', '.join(repr(p) for p in method.parts) or 'no parts: Algorithm 0 itself'}]"]
     for stage, when, frame in FRAME:
         own = [(_equation(p, stage), type(p).__name__) for p in method.parts if stage and hasattr(p, stage)]
-        own = [(equation, who) for equation, who in own if equation]
         delta = " + δ" if any(hasattr(p, "perturb") for p in method.parts) else ""
         rows = [(frame.format(delta=delta), "")] if frame else []
         rows = own + rows if stage == "server" else rows + own
@@ -48,9 +47,5 @@ def pseudo_code(method: Method) -> str:
 
 
 def _equation(p: Part, stage: str) -> str:
-    """A stage's line: the first of its docstring, or the one whose label names the part's reading and switches."""
-    first, *others = (inspect.getdoc(getattr(p, stage)) or "").splitlines()
-    on = {f.name if getattr(p, f.name) is True else str(getattr(p, f.name)) for f in fields(p)}  # type: ignore[arg-type]
-    fits = [(label.split(), line.strip()) for label, _, line in (o.partition(":") for o in others)]
-    fits = [(label, line) for label, line in fits if label and set(label) <= on]
-    return max(fits, key=lambda fit: len(fit[0]))[1] if fits else first
+    """A stage's line: the first of the docstring of the function that runs."""
+    return (inspect.getdoc(getattr(p, stage)) or "").splitlines()[0]

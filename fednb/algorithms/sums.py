@@ -9,7 +9,9 @@ from warnings import catch_warnings, simplefilter
 
 from fednb import filters
 from fednb.algorithms import parts
-from fednb.algorithms.parts import FilterGradient, FilterPerturbation, FlexibleRadius
+from fednb.algorithms.parts.ascend import FilterPerturbation
+from fednb.algorithms.parts.clean import FilterGradient
+from fednb.algorithms.parts.fsa import FlexibleRadius
 from fednb.base.inputs import closest, one_line, shown
 from fednb.core.rounds import Method, Part
 from fednb.filters import Filter

@@ -1,23 +1,31 @@
-"""Parts: one idea of one paper each, readable beside it. A part never imports another."""
+"""Parts: one idea of one paper each, readable beside it. A part never imports another.
 
-from fednb.algorithms.parts.ascend import FilterPerturbation, Lesam, QuasiGradient, Sam, SmooDual
-from fednb.algorithms.parts.clean import FilterGradient
-from fednb.algorithms.parts.correct import ClientMomentum, Dyn, FsaMomentum, LocalMomentum, Prox, Scaffold
-from fednb.algorithms.parts.cr import ClassGaussians
-from fednb.algorithms.parts.fsa import ClientRate, FlexibleRadius
-from fednb.algorithms.parts.gloss import Gloss
-from fednb.algorithms.parts.personal import LocalAggregation, OnlyHead, PrivateHead
-from fednb.algorithms.parts.released_bugs import LesamFlat, SmooSlices, WmsamFlat
-from fednb.algorithms.parts.scam import ScamConflict, ScamPilot, ScamRadius, ScamWeights
-from fednb.algorithms.parts.server import Fairness, LayerShrink, ServerMomentum, SummedMoves
-from fednb.algorithms.parts.weigh import AdaptiveWeights, Discrepancy, LossWeights, NormalisedLoss, Uniform
-from fednb.algorithms.parts.wmsam import WmsamAscent, WmsamMomentum, WmsamWeight
+Every class that `@part` has made in a file of this folder is exported under its name.
 
-__all__ = [
-    "AdaptiveWeights", "ClassGaussians", "ClientMomentum", "ClientRate", "Discrepancy", "Dyn", "Fairness",
-    "FilterGradient", "FilterPerturbation", "FlexibleRadius", "FsaMomentum", "Gloss", "LayerShrink", "Lesam",
-    "LesamFlat", "LocalAggregation", "LocalMomentum", "LossWeights", "NormalisedLoss", "OnlyHead", "PrivateHead",
-    "Prox", "QuasiGradient", "Sam", "Scaffold", "ScamConflict", "ScamPilot", "ScamRadius", "ScamWeights",
-    "ServerMomentum", "SmooDual", "SmooSlices", "SummedMoves", "Uniform", "WmsamAscent", "WmsamFlat", "WmsamMomentum",
-    "WmsamWeight",
-]  # fmt: skip
+>>> fn.Method("mine", fn.parts.Sam(rho=0.1), fn.parts.Prox(mu=0.01)).parameters()["mu"]
+0.01
+>>> fn.cost(fn.Method("mine", fn.parts.Sam())).passes
+2.0
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+from fednb.core.readings import is_part
+
+
+def _found() -> dict[str, Any]:
+    """The parts of all files in this folder, by name."""
+    modules = [import_module(f"{__name__}.{each.name}") for each in iter_modules(__path__)]
+    return {n: x for m in modules for n, x in sorted(vars(m).items()) if is_part(x) and x.__module__ == m.__name__}
+
+
+globals().update(_found())
+__all__ = sorted(_found())
+
+
+def __getattr__(name: str) -> Any:  # tells type checkers that there are more names than they see
+    raise AttributeError(f"module {__name__!r} has no part {name!r}")

@@ -7,9 +7,10 @@ from dataclasses import field
 import torch
 from torch import Tensor
 
-from fednb.core.record import Cohort, Declared, P, Server
+from fednb.core.readings import in_turn, when
+from fednb.core.record import Cohort, P, Server
 from fednb.core.rounds import AT_LEAST_0, FIRST_MODEL, SHARE, Part, part
-from fednb.core.vectors import TINY, Layout, norm, unit
+from fednb.core.vectors import TINY, norm, unit
 from fednb.filters import Filter, HighPass
 
 
@@ -75,9 +76,8 @@ class Lesam(Part):
 
     rho: 0.1 in the FedFFT paper's comparison. w_old is what this client received when it last took part; the
     perturbation is the same for all steps of a round.
-    reading: "released" uses the last global update for everyone, w_{t-1} − w_t (the code's flat index repaired).
-    first: at a client's first participation there is no w_old: "zero" perturbs nothing, "w0" takes the first model.
-    norm_of: the code divides by the sum of the layers' norms, which is longer than that of the model; "layers" does so.
+    first: at a client's first participation there is no w_old: "zero" perturbs nothing.
+    norm_of: d_k is divided by the norm of the whole "model".
     """
 
     rho: float = 0.1
@@ -85,9 +85,7 @@ class Lesam(Part):
     first: str = "zero"
     norm_of: str = "model"
     ascends = True
-    ranges = {"rho": AT_LEAST_0, "first": ("zero or w0", lambda v: v in ("zero", "w0")),
-              "norm_of": ("model or layers", lambda v: v in ("model", "layers"))}  # fmt: skip
-    readings = ("paper", "released")
+    ranges = {"rho": AT_LEAST_0}
     per_client = {"w_old": P, "seen": 1}
     this_round = {"uphill": P}
     on_server = {"w_last": P}
@@ -95,23 +93,20 @@ class Lesam(Part):
     def initial(self) -> dict[str, float | str]:
         return {"w_old": FIRST_MODEL, "w_last": FIRST_MODEL}
 
-    def start(self, k: Cohort, s: Server) -> None:
-        """δ_k ← ρ unit(w_old − w);  w_old ← w
-        released: δ_k ← ρ unit(w_{t−1} − w)
-        layers: δ_k ← ρ (w_old − w) / Σ_l ‖(w_old − w)_l‖;  w_old ← w
-        released layers: δ_k ← ρ (w_{t−1} − w) / Σ_l ‖(w_{t−1} − w)_l‖
-        """
-        old = s.w_last if self.reading == "released" else k.w_old
-        if self.reading == "paper" and self.first == "zero":
-            old = torch.where(k.seen > 0, old, k.w0)
-        k.uphill = self.rho * self._unit(k.layout, old - k.w0)
+    start = in_turn("look_back", "shorten", "remember")
+
+    def look_back(self, k: Cohort, s: Server) -> None:
+        """d_k ← w_old − w"""
+        k.uphill = torch.where(k.seen > 0, k.w_old, k.w0) - k.w0
+
+    def shorten(self, k: Cohort, s: Server) -> None:
+        """δ_k ← ρ d_k / ‖d_k‖"""
+        k.uphill = self.rho * unit(k.uphill)
+
+    def remember(self, k: Cohort, s: Server) -> None:
+        """w_old ← w"""
         k.w_old = k.w0  # what this client last received, not what the server last sent
         k.seen = 1.0
-
-    def _unit(self, layout: Layout, x: Tensor) -> Tensor:
-        if self.norm_of == "model":
-            return unit(x)
-        return x / (torch.stack([norm(layer) for layer in layout.layers(x).values()]).sum(0) + TINY)
 
     def perturb(self, k: Cohort, s: Server, delta: Tensor | None) -> Tensor:
         """δ ← δ_k"""
@@ -122,46 +117,95 @@ class Lesam(Part):
         s.w_last = s.w
 
 
+@when(first="w0")
+class LesamFirstModel(Lesam):
+    """A newcomer's w_old is the first model."""
+
+    def look_back(self, k: Cohort, s: Server) -> None:
+        """d_k ← w_old − w"""
+        k.uphill = k.w_old - k.w0
+
+
+@when(reading="released")
+class LesamReleased(Lesam):
+    """The last global update for everyone (the code's flat index repaired)."""
+
+    def look_back(self, k: Cohort, s: Server) -> None:
+        """d_k ← w_{t−1} − w"""
+        k.uphill = s.w_last - k.w0
+
+
+@when(norm_of="layers")
+class LesamLayers(Lesam):
+    """The code divides by the sum of the layers' norms, which is longer than that of the model."""
+
+    def shorten(self, k: Cohort, s: Server) -> None:
+        """δ_k ← ρ d_k / Σ_l ‖(d_k)_l‖"""
+        norms = [norm(layer) for layer in k.layout.layers(k.uphill).values()]
+        k.uphill = self.rho * (k.uphill / (torch.stack(norms).sum(0) + TINY))
+
+
 @part
 class SmooDual(Part):
     """A dual per client makes perturbations agree (FedSMOO, Sun et al. 2023, Alg. 1, as FL-Simulator has it).
 
     rho: 0.1 in FL-Simulator. μ_k grows at every local step; s is renormalised to the radius.
-    s_average, s_sign: s is made of the mean over the "participants", with a "plus"; a copy of older code has the mean
-    over "all" clients (kept by the server, who is sent what a μ_k has grown by) and a "minus".
+    s_average, s_sign: s is made of the mean over the "participants", with a "plus"; a copy of older code has neither.
     """
 
     rho: float = 0.1
     s_average: str = "participants"
     s_sign: str = "plus"
     ascends = True
-    ranges = {"rho": AT_LEAST_0, "s_average": ("participants or all", lambda v: v in ("participants", "all")),
-              "s_sign": ("plus or minus", lambda v: v in ("plus", "minus"))}  # fmt: skip
+    ranges = {"rho": AT_LEAST_0}
     per_client = {"mu": P}
-
-    @property
-    def this_round(self) -> Declared:  # type: ignore[override]
-        return {"mu_grown": P} if self.s_average == "all" else {}
-
-    @property
-    def on_server(self) -> Declared:  # type: ignore[override]
-        return {"s": P, "mu_mean": P} if self.s_average == "all" else {"s": P}
+    on_server = {"s": P}
 
     def perturb(self, k: Cohort, s: Server, delta: Tensor | None) -> Tensor:
         """δ ← ρ unit(∇L(w_k) − μ_k − s);  μ_k ← μ_k + δ − s"""
         delta = self.rho * unit(k.grad(k.w) - k.mu - s.s)
         k.mu = k.mu + delta - s.s
-        if self.s_average == "all":
-            k.mu_grown = k.mu_grown + delta - s.s
         return delta
 
     def server(self, k: Cohort, s: Server) -> None:
-        """s ← ρ unit(mean μ_k)
-        minus: s ← −ρ unit(mean μ_k)
-        all: s ← ρ unit(Σ μ_k / N), over all clients
-        all minus: s ← −ρ unit(Σ μ_k / N), over all clients
-        """
-        if self.s_average == "all":
-            s.mu_mean = s.mu_mean + k.mu_grown.sum(0) / s.N
-        mean = s.mu_mean if self.s_average == "all" else k.mu.mean(0)
-        s.s = (self.rho if self.s_sign == "plus" else -self.rho) * unit(mean)
+        """s ← ρ unit(mean μ_k)"""
+        s.s = self.rho * unit(k.mu.mean(0))
+
+
+@when(s_sign="minus")
+class SmooDualMinus(SmooDual):
+    """The server's vector has the opposite sign."""
+
+    def server(self, k: Cohort, s: Server) -> None:
+        """s ← −ρ unit(mean μ_k)"""
+        s.s = -self.rho * unit(k.mu.mean(0))
+
+
+@when(s_average="all")
+class SmooDualAll(SmooDual):
+    """The mean over all clients, kept by the server, who is sent what a μ_k has grown by."""
+
+    this_round = {"mu_grown": P}
+    on_server = {"s": P, "mu_mean": P}
+
+    def perturb(self, k: Cohort, s: Server, delta: Tensor | None) -> Tensor:
+        """δ ← ρ unit(∇L(w_k) − μ_k − s);  μ_k ← μ_k + δ − s"""
+        delta = self.rho * unit(k.grad(k.w) - k.mu - s.s)
+        k.mu = k.mu + delta - s.s
+        k.mu_grown = k.mu_grown + delta - s.s
+        return delta
+
+    def server(self, k: Cohort, s: Server) -> None:
+        """s ← ρ unit(Σ μ_k / N), over all clients"""
+        s.mu_mean = s.mu_mean + k.mu_grown.sum(0) / s.N
+        s.s = self.rho * unit(s.mu_mean)
+
+
+@when(s_average="all", s_sign="minus")
+class SmooDualAllMinus(SmooDualAll):
+    """Both readings together."""
+
+    def server(self, k: Cohort, s: Server) -> None:
+        """s ← −ρ unit(Σ μ_k / N), over all clients"""
+        s.mu_mean = s.mu_mean + k.mu_grown.sum(0) / s.N
+        s.s = -self.rho * unit(s.mu_mean)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fednb.base.streams import joint_seed, stream
+from fednb.core.readings import in_turn, when
 from fednb.core.record import Cohort, L, Server
 from fednb.core.rounds import AT_LEAST_0, Part, part
 from fednb.core.vectors import Layout, clip, unit
@@ -46,8 +47,7 @@ class FlexibleRadius(Part):
     that of the whole gradient. At a client's first participation no layer is larger.
     scheme: "fsa" takes the most sensitive, "reverse" the least, "random" any (by run, `seed`, round and
     client).
-    reading: sensitivity is the mean squared change of a layer ("paper"), or of the layer scaled to [0, 1] ("released").
-    layer_score: how the squares of a layer become one number, "mean" or "sum"; Eq. 11 does not say.
+    layer_score: how the squared changes of a layer become one number, such as the "mean"; Eq. 11 does not say.
     shortcuts: True lets convolutions in shortcuts be selected too; the code leaves them out by name.
     """
 
@@ -60,28 +60,29 @@ class FlexibleRadius(Part):
     layer_score: str = "mean"
     shortcuts: bool = False
     ascends = True
-    readings = ("paper", "released")
     ranges = {
         "rho": AT_LEAST_0,
         "rho_larger": AT_LEAST_0,
         "top": ("a whole number of at least 0", lambda v: v == int(v) >= 0),
         "scheme": ("fsa, reverse or random", lambda v: v in ("fsa", "reverse", "random")),
-        "layer_score": ("mean or sum", lambda v: v in ("mean", "sum")),
     }
     per_client = {"large": L}
+    this_round = {"sensitivity": L}
 
     def perturb(self, k: Cohort, s: Server, delta: Tensor | None) -> Tensor:
         """δ ← ρ_l ∇L(w_k) / ‖∇L(w_k)‖,  ρ_l = ρ_larger on the selected layers, ρ elsewhere"""
         radius = self.rho + (self.rho_larger - self.rho) * k.large
         return k.layout.spread(radius) * unit(clip(k.grad(k.w), k.clip_norm))
 
-    def finish(self, k: Cohort, s: Server) -> None:
-        """select the layers with the largest mean (w_k − w)², for this client's next round
-        released sum: select the layers with the largest Σ (scaled(w_k) − scaled(w))², for this client's next round
-        released: select the layers with the largest mean (scaled(w_k) − scaled(w))², for this client's next round
-        sum: select the layers with the largest Σ (w_k − w)², for this client's next round
-        """
-        score = self.sensitivity(k)
+    finish = in_turn("measure", "select")
+
+    def measure(self, k: Cohort, s: Server) -> None:
+        """S_l ← mean (w_k − w)²"""
+        k.sensitivity = layer_moves(k.layout, k.w, k.w0)
+
+    def select(self, k: Cohort, s: Server) -> None:
+        """select the layers with the largest S_l, for this client's next round"""
+        score = k.sensitivity
         allowed = torch.tensor(weights_only(k.layout, self.shortcuts), device=score.device).expand_as(score)
         if self.scheme == "random":
             score = torch.stack([self._drawn(s, i, score.shape[-1]) for i in k.ids]).to(score)
@@ -91,12 +92,35 @@ class FlexibleRadius(Part):
         rank = score.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
         k.large = ((rank < self.top) & allowed).to(k.large.dtype)
 
-    def sensitivity(self, k: Cohort) -> Tensor:
-        """How much each layer changed, `[C, L]`."""
-        return layer_moves(k.layout, k.w, k.w0, self.reading, self.layer_score)
-
     def _drawn(self, s: Server, client: int, layers: int) -> Tensor:
         return torch.from_numpy(stream(joint_seed(s.seed, self.seed), "fsa", s.t, client).random(layers))
+
+
+@when(reading="released")
+class FlexibleRadiusReleased(FlexibleRadius):
+    """The change of a layer whose numbers were scaled to [0, 1]."""
+
+    def measure(self, k: Cohort, s: Server) -> None:
+        """S_l ← mean (scaled(w_k) − scaled(w))²"""
+        k.sensitivity = layer_moves(k.layout, k.w, k.w0, "released")
+
+
+@when(layer_score="sum")
+class FlexibleRadiusSum(FlexibleRadius):
+    """The sum of the squares, so that large layers count more."""
+
+    def measure(self, k: Cohort, s: Server) -> None:
+        """S_l ← Σ (w_k − w)²"""
+        k.sensitivity = layer_moves(k.layout, k.w, k.w0, layer_score="sum")
+
+
+@when(reading="released", layer_score="sum")
+class FlexibleRadiusReleasedSum(FlexibleRadius):
+    """Both readings together."""
+
+    def measure(self, k: Cohort, s: Server) -> None:
+        """S_l ← Σ (scaled(w_k) − scaled(w))²"""
+        k.sensitivity = layer_moves(k.layout, k.w, k.w0, "released", "sum")
 
 
 @part
@@ -104,25 +128,23 @@ class ClientRate(Part):
     """Whose learning rate decays: the round's for everyone, or in FedFSA's code each client's own, epoch by epoch."""
 
     reading: str = "paper"
-    readings = ("paper", "released")
     per_client = {"epochs_done": 1}
-
-    def start(self, k: Cohort, s: Server) -> None:
-        """η ← the round's rate
-        released: η_k ← η_0 γ^e, e the epochs that this client has trained
-        """
-        if self.reading == "released":
-            k.lr = k.first_lr * k.lr_decay**k.epochs_done
-
-    def correct(self, k: Cohort, s: Server, v: Tensor) -> Tensor:
-        """η stays
-        released: η_k ← γ η_k at each new epoch
-        """
-        if self.reading == "released":
-            turn = (k.step > 0) & (k.step % (k.steps / k.epochs) == 0)
-            k.lr = torch.where(turn, k.lr * k.lr_decay, k.lr)
-        return v
 
     def finish(self, k: Cohort, s: Server) -> None:
         """e ← e + E"""
         k.epochs_done = k.epochs_done + k.epochs
+
+
+@when(reading="released")
+class ClientRateReleased(ClientRate):
+    """Each client's own rate, which decays with the epochs that it has trained."""
+
+    def start(self, k: Cohort, s: Server) -> None:
+        """η_k ← η_0 γ^e, e the epochs that this client has trained"""
+        k.lr = k.first_lr * k.lr_decay**k.epochs_done
+
+    def correct(self, k: Cohort, s: Server, v: Tensor) -> Tensor:
+        """η_k ← γ η_k at each new epoch"""
+        turn = (k.step > 0) & (k.step % (k.steps / k.epochs) == 0)
+        k.lr = torch.where(turn, k.lr * k.lr_decay, k.lr)
+        return v

@@ -1,6 +1,7 @@
-"""Errors of published code, to measure what they cost: for notebooks/across/03 alone, and never in the catalogue.
+"""Mistakes of published code, kept so that published runs can be replayed and the cost of a mistake measured.
 
-Each part is a method's own with one slip of a repository in it; the right form stands in ascend.py or wmsam.py.
+Each part is one method's part with one mistake of a public repository in it; the correct part stands in ascend.py or
+wmsam.py. No method of the catalogue has one of these; notebooks/across/03 compares them with the correct ones.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from fednb.core.vectors import TINY, Layout, unit
 def by_tensor_number(layout: Layout, d: Tensor) -> Tensor:
     """Every number of tensor j becomes element j of the flat vector, over the sum of the first |elements|.
 
-    The slip of an index that counts tensors in a list that has been flattened: of P numbers the first L are used.
+    The mistake: an index counts tensors in a list that has been flattened, so of P numbers only the first L are used.
     """
     first = d[..., : len(layout)]
     return layout.spread(first / (first.abs().sum(-1, keepdim=True) + TINY))
@@ -59,7 +60,7 @@ class LesamFlat(Part):
 
 @part
 class WmsamFlat(Part):
-    """FedWMSAM's ascent with the same flat index, which its code has taken over, and the code's sign.
+    """FedWMSAM's ascent with the flat index of FedLESAM's code, which its own has taken over, and its own sign.
 
     rho: 0.01 is best in the poster's Table 6. Right is `WmsamAscent(reading="released")`, and the same where the model
     is one number. Stands before WmsamMomentum, as the right one does.

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fednb.base.streams import joint_seed, stream
+from fednb.core.readings import in_turn, nothing, when
 from fednb.core.record import Cohort, Server
 from fednb.core.rounds import AT_LEAST_0, SHARE, Part, part
 from fednb.core.vectors import cos, norm, unit
@@ -40,8 +41,7 @@ class ScamPilot(Part):
     rho_max 0.05, batches 3, d 256 (512 for ResNet-18) in the paper; alpha_rho 1, kappa 0.5 assumed. h is the mean
     gradient norm at the received model, c the cosine of a pilot step with the last global step, both in d numbers.
     sam: False makes the pilot a plain gradient (the WA variant).
-    pilot: the direction compared with the last step, the "update" −∇L; Alg. 1 allows the "gradient" too, which turns
-    the sign of c around, so that opposed clients would be rewarded.
+    pilot: the direction compared with the last step, the "update" −∇L.
     """
 
     rho_max: float = 0.05
@@ -53,8 +53,7 @@ class ScamPilot(Part):
     sam: bool = True
     pilot: str = "update"
     ranges = {"rho_max": AT_LEAST_0, "alpha_rho": AT_LEAST_0, "kappa": AT_LEAST_0,
-              "batches": ("at least 1", lambda v: v >= 1), "d": ("at least 1", lambda v: v >= 1),
-              "pilot": ("update or gradient", lambda v: v in ("update", "gradient"))}  # fmt: skip
+              "batches": ("at least 1", lambda v: v >= 1), "d": ("at least 1", lambda v: v >= 1)}  # fmt: skip
     shared = SHARED
     this_round = {"het": 1, "c": 1, "h_adj": 1}  # h is FedDyn's dual
 
@@ -62,25 +61,43 @@ class ScamPilot(Part):
     def on_server(self) -> dict[str, int]:  # type: ignore[override]
         return {"u": self.d}
 
-    def start(self, k: Cohort, s: Server) -> None:
-        """h ← mean ‖∇L(w)‖ over B batches;  c ← cos(R(−∇L(w + δ_pilot)), u);  h_adj ← h max(0, 1 − κ c)
-        gradient: h ← mean ‖∇L(w)‖ over B batches;  c ← cos(R(∇L(w + δ_pilot)), u);  h_adj ← h max(0, 1 − κ c)
-        """
+    start = in_turn("strangeness", "alignment", "adjustment")
+
+    def strangeness(self, k: Cohort, s: Server) -> None:
+        """h ← mean ‖∇L(w)‖ over B batches"""
         looks = [k.look(k.w0, step) for step in range(min(self.batches, k.max_steps))]
         there = torch.cat([(count > 0).to(k.het) for _, _, count in looks], dim=-1)
         norms = torch.cat([norm(g) for g, _, _ in looks], dim=-1)
         k.het = (norms * there).sum(-1, keepdim=True) / there.sum(-1, keepdim=True)
-        pilot, _, _ = k.look(k.w0, 0)
-        if self.sam:
-            radius = 0.5 * self.rho_max / (1 + self.alpha_rho * k.het)
-            pilot, _, _ = k.look(k.w0 + radius * unit(pilot), 0)
-        way = unit(pilot if self.pilot == "gradient" else -pilot)
-        k.c = cos(sketch(way, self.d, joint_seed(s.seed, self.seed)), s.u)
+
+    def alignment(self, k: Cohort, s: Server) -> None:
+        """c ← cos(R(−∇L(w + δ_pilot)), u)"""
+        k.c = cos(sketch(unit(-self.pilot_gradient(k)), self.d, joint_seed(s.seed, self.seed)), s.u)
+
+    def adjustment(self, k: Cohort, s: Server) -> None:
+        """h_adj ← h max(0, 1 − κ c)"""
         k.h_adj = k.het * (1 - self.kappa * k.c).clamp_min(0)
 
     def server(self, k: Cohort, s: Server) -> None:
         """u ← R(step / ‖step‖)"""
         s.u = sketch(unit(s.step), self.d, joint_seed(s.seed, self.seed))
+
+    def pilot_gradient(self, k: Cohort) -> Tensor:
+        """∇L(w + δ_pilot) on the first batch, δ_pilot = ½ ρ_max / (1 + α_ρ h) unit(∇L(w)); 0 without `sam`."""
+        g, _, _ = k.look(k.w0, 0)
+        if self.sam:
+            radius = 0.5 * self.rho_max / (1 + self.alpha_rho * k.het)
+            g, _, _ = k.look(k.w0 + radius * unit(g), 0)
+        return g
+
+
+@when(pilot="gradient")
+class ScamPilotGradient(ScamPilot):
+    """Alg. 1 allows the gradient too, which turns the sign of c around, so that opposed clients are rewarded."""
+
+    def alignment(self, k: Cohort, s: Server) -> None:
+        """c ← cos(R(∇L(w + δ_pilot)), u)"""
+        k.c = cos(sketch(unit(self.pilot_gradient(k)), self.d, joint_seed(s.seed, self.seed)), s.u)
 
 
 @part
@@ -125,9 +142,7 @@ class ScamWeights(Part):
 class ScamConflict(Part):
     """Damp the shorter of two updates that point apart within a cluster (FedSCAM, conflict dampening).
 
-    lam, clusters: 0.5, 3, assumed. dampen: "weight" lowers the client's weight and renormalises; "update", the other
-    reading of "downweight the update", shortens its move, so that the whole step is shorter.
-    per_conflict: True damps by lam for each conflict that a client loses, not once for all of them.
+    lam, clusters: 0.5, 3, assumed. dampen: "weight" lowers the client's weight and renormalises.
     cosine_of: whether two point apart is seen in their "summaries" z, as the clusters are, or in the whole "updates".
     """
 
@@ -140,7 +155,6 @@ class ScamConflict(Part):
     cosine_of: str = "summaries"
     shared = SHARED
     ranges = {"lam": SHARE, "clusters": ("at least 1", lambda v: v >= 1),
-              "dampen": ("weight or update", lambda v: v in ("weight", "update")),
               "cosine_of": ("summaries or updates", lambda v: v in ("summaries", "updates"))}  # fmt: skip
 
     @property
@@ -151,15 +165,16 @@ class ScamConflict(Part):
         """z_k ← R(Δ_k / ‖Δ_k‖)"""
         k.z = sketch(unit(k.delta), self.d, joint_seed(s.seed, self.seed))
 
-    def weigh(self, k: Cohort, s: Server, p: Tensor) -> Tensor:
-        """p_k ← λ p_k for the shorter of two updates of one cluster that point apart, renormalised
-        per_conflict: p_k ← λ^m p_k, m the updates of its cluster that are longer and point apart from it, renormalised
-        update: p_k ← λ p_k for the shorter of two updates of one cluster that point apart
-        update per_conflict: p_k ← λ^m p_k, m the updates of its cluster that are longer and point apart from it
-        """
-        lost = self.conflicts(k.z, k.delta, joint_seed(s.seed, self.seed)).to(p)
-        damped = p * (self.lam**lost if self.per_conflict else torch.ones_like(p).masked_fill(lost > 0, self.lam))
-        return damped if self.dampen == "update" else damped / damped.sum().clamp_min(torch.finfo(p.dtype).tiny)
+    weigh = in_turn("damp", "renormalise")
+
+    def damp(self, k: Cohort, s: Server, p: Tensor) -> Tensor:
+        """p_k ← λ p_k for the shorter of two updates of one cluster that point apart"""
+        lost = self.conflicts(k.z, k.delta, joint_seed(s.seed, self.seed))
+        return p * torch.ones_like(p).masked_fill(lost > 0, self.lam)
+
+    def renormalise(self, k: Cohort, s: Server, p: Tensor) -> Tensor:
+        """p ← p / Σ p_k"""
+        return p / p.sum().clamp_min(torch.finfo(p.dtype).tiny)
 
     def conflicts(self, z: Tensor, move: Tensor, seed: int = 0) -> Tensor:
         """In how many conflicting pairs each client has the shorter update, `[C, 1]`."""
@@ -171,3 +186,19 @@ class ScamConflict(Part):
         seen, length = z if self.cosine_of == "summaries" else unit(move), norm(move)
         apart = (seen @ seen.T < 0) & (label[:, None] == label[None, :])
         return (apart & (length < length.T)).sum(-1, keepdim=True)
+
+
+@when(per_conflict=True)
+class ScamConflictEach(ScamConflict):
+    """Damps by lam for each conflict that a client loses, not once for all of them."""
+
+    def damp(self, k: Cohort, s: Server, p: Tensor) -> Tensor:
+        """p_k ← λ^m p_k, m the updates of its cluster that are longer and point apart from it"""
+        return p * self.lam ** self.conflicts(k.z, k.delta, joint_seed(s.seed, self.seed)).to(p)
+
+
+@when(dampen="update")
+class ScamConflictUpdate(ScamConflict):
+    """The other reading of "downweight the update" shortens its move, so that the whole step is shorter."""
+
+    renormalise = nothing

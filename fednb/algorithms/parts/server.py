@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fednb.core.readings import when
 from fednb.core.record import Cohort, P, Server
 from fednb.core.rounds import AT_LEAST_0, Part, part
 from fednb.core.vectors import Layout
@@ -14,8 +15,7 @@ from fednb.core.vectors import Layout
 class ServerMomentum(Part):
     """The server keeps moving (FedAvgM, Hsu et al. 2019).
 
-    beta: 0.9; FedSCAM, which compares with it, prints none. The classic form has a gain of 1/(1 − beta); `damped`, as
-    in FedDisco's code, has none. nesterov: a step ahead of v, as in FL-bench.
+    beta: 0.9; FedSCAM, which compares with it, prints none. The classic form has a gain of 1/(1 − beta).
     """
 
     beta: float = 0.9
@@ -25,14 +25,40 @@ class ServerMomentum(Part):
     on_server = {"v": P}
 
     def server(self, k: Cohort, s: Server) -> None:
-        """v ← β v + Σ p_k Δ_k;  step ← η_g v
-        damped: v ← β v + (1 − β) Σ p_k Δ_k;  step ← η_g v
-        nesterov: v ← β v + Σ p_k Δ_k;  step ← η_g (Σ p_k Δ_k + β v)
-        damped nesterov: v ← β v + (1 − β) Σ p_k Δ_k;  step ← η_g ((1 − β) Σ p_k Δ_k + β v)
-        """
-        push = (1 - self.beta if self.damped else 1.0) * s.delta
+        """v ← β v + Σ p_k Δ_k;  step ← η_g v"""
+        s.v = self.beta * s.v + s.delta
+        s.step = s.lr * s.v
+
+
+@when(damped=True)
+class ServerMomentumDamped(ServerMomentum):
+    """No gain, as in FedDisco's code."""
+
+    def server(self, k: Cohort, s: Server) -> None:
+        """v ← β v + (1 − β) Σ p_k Δ_k;  step ← η_g v"""
+        s.v = self.beta * s.v + (1 - self.beta) * s.delta
+        s.step = s.lr * s.v
+
+
+@when(nesterov=True)
+class ServerMomentumNesterov(ServerMomentum):
+    """A step ahead of v, as in FL-bench."""
+
+    def server(self, k: Cohort, s: Server) -> None:
+        """v ← β v + Σ p_k Δ_k;  step ← η_g (Σ p_k Δ_k + β v)"""
+        s.v = self.beta * s.v + s.delta
+        s.step = s.lr * (s.delta + self.beta * s.v)
+
+
+@when(damped=True, nesterov=True)
+class ServerMomentumDampedNesterov(ServerMomentum):
+    """Both readings together."""
+
+    def server(self, k: Cohort, s: Server) -> None:
+        """v ← β v + (1 − β) Σ p_k Δ_k;  step ← η_g ((1 − β) Σ p_k Δ_k + β v)"""
+        push = (1 - self.beta) * s.delta
         s.v = self.beta * s.v + push
-        s.step = s.lr * (push + self.beta * s.v if self.nesterov else s.v)
+        s.step = s.lr * (push + self.beta * s.v)
 
 
 @part

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fednb.core.readings import in_turn, nothing, when
 from fednb.core.record import Cohort, P, Server
 from fednb.core.rounds import AT_LEAST_0, SHARE, Part, part
 from fednb.core.vectors import cos, norm, unit
@@ -19,12 +20,9 @@ class WmsamMomentum(Part):
     """Momentum that leans towards what each client lacks: m_k = m + α/(1−α) (c − c_k).
 
     alpha: weight of the client's own gradient in the first round; 0.1 in the code.
-    personal: False leaves the control variates out (Table 5 without "Mom"), which is FedCM's momentum.
-    reading: "printed" is the poster's m_k = m + α/(1−α) c_k with c ← c + Σ Δ_k/(K η |S|), which diverges.
-    steps: K is each client's "own", or FL-Simulator's "nominal" epochs · n_0 / batch, as in the code.
+    steps: K is each client's "own" number of steps.
     momentum_decay: the code's factor γ on m, copied from FedCM, where the rate had decayed by then.
-    server_step: "poster" moves against the clients, m ← Σ p_k Δ_k / η and step ← −η_g m, which diverges.
-    variates_at: who keeps c_k. At the "server", as in the code, m_k goes down; at the "client" both m and c.
+    variates_at: who keeps c_k; at the "server", as in the code, m_k goes down in place of m and c.
     """
 
     alpha: float = 0.1
@@ -34,57 +32,100 @@ class WmsamMomentum(Part):
     momentum_decay: bool = True
     server_step: str = "released"
     variates_at: str = "server"
-    readings = ("released", "printed")
-    ranges = {"alpha": ("at least 0 and below 1", lambda v: 0 <= v < 1),
-              "steps": ("own or nominal", lambda v: v in ("own", "nominal")),
-              "server_step": ("released or poster", lambda v: v in ("released", "poster")),
-              "variates_at": ("server or client", lambda v: v in ("server", "client"))}  # fmt: skip
+    ranges = {"alpha": ("at least 0 and below 1", lambda v: 0 <= v < 1)}
     per_client = {"c_k": P}
     this_round = {"m_k": P}
     on_server = {"m": P, "c": P, "alpha": 1}
-
-    @property
-    def bundled(self) -> dict[str, str]:  # type: ignore[override]
-        return {"m": "m_k", "c": "m_k"} if self.variates_at == "server" else {}
+    bundled = {"m": "m_k", "c": "m_k"}
 
     def initial(self) -> dict[str, float | str]:
         return {"alpha": self.alpha}
 
     def start(self, k: Cohort, s: Server) -> None:
-        """m_k ← m + α/(1−α) (c − c_k)
-        printed: m_k ← m + α/(1−α) c_k
-        """
-        lean = s.alpha / (1 - s.alpha) * (k.c_k if self.reading == "printed" else s.c - k.c_k)
-        k.m_k = s.m + lean if self.personal else s.m
+        """m_k ← m + α/(1−α) (c − c_k)"""
+        k.m_k = s.m + s.alpha / (1 - s.alpha) * (s.c - k.c_k)
 
     def correct(self, k: Cohort, s: Server, v: Tensor) -> Tensor:
         """v ← α v + (1 − α) m_k"""
         return s.alpha * v + (1 - s.alpha) * k.m_k
 
-    def _moved(self, k: Cohort) -> Tensor:
-        """Δ_k / (K η): minus the mean direction of a client's steps."""
-        return k.delta / ((k.nominal_steps if self.steps == "nominal" else k.steps) * k.lr)
+    def moved(self, k: Cohort) -> Tensor:
+        """Δ_k / (K η)"""
+        return k.delta / (k.steps * k.lr)
 
     def finish(self, k: Cohort, s: Server) -> None:
         """c_k ← c_k − c − Δ_k / (K η)"""
-        if self.personal:
-            k.c_k = k.c_k - s.c - self._moved(k)
+        k.c_k = k.c_k - s.c - self.moved(k)
 
-    def server(self, k: Cohort, s: Server) -> None:
-        """c ← c + Σ (−c − Δ_k/(K η)) / N;  m ← −Σ p_k Δ_k / (K η)
-        poster printed: c ← c + Σ Δ_k/(K η |S|);  m ← Σ p_k Δ_k / η;  step ← −η_g m
-        poster: c ← c + Σ (−c − Δ_k/(K η)) / N;  m ← Σ p_k Δ_k / η;  step ← −η_g m
-        printed momentum_decay: c ← c + Σ Δ_k/(K η |S|);  m ← −γ Σ p_k Δ_k / (K η)
-        printed: c ← c + Σ Δ_k/(K η |S|);  m ← −Σ p_k Δ_k / (K η)
-        momentum_decay: c ← c + Σ (−c − Δ_k/(K η)) / N;  m ← −γ Σ p_k Δ_k / (K η)
-        """
-        moved = self._moved(k)
-        if self.personal:
-            s.c = s.c + moved.mean(0) if self.reading == "printed" else s.c - (s.c + moved).sum(0) / s.N
-        s.m = (-k.lr_decay if self.momentum_decay else -1.0) * (k.p * moved).sum(0)
-        if self.server_step == "poster":
-            s.m = (k.p * k.delta / k.lr).sum(0)
-            s.step = -s.lr * s.m
+    server = in_turn("server_variate", "server_momentum")
+
+    def server_variate(self, k: Cohort, s: Server) -> None:
+        """c ← c + Σ (−c − Δ_k/(K η)) / N"""
+        s.c = s.c - (s.c + self.moved(k)).sum(0) / s.N
+
+    def server_momentum(self, k: Cohort, s: Server) -> None:
+        """m ← −γ Σ p_k Δ_k / (K η)"""
+        s.m = -k.lr_decay * (k.p * self.moved(k)).sum(0)
+
+
+@when(reading="printed")
+class WmsamMomentumPrinted(WmsamMomentum):
+    """The poster's formulas, which diverge."""
+
+    def start(self, k: Cohort, s: Server) -> None:
+        """m_k ← m + α/(1−α) c_k"""
+        k.m_k = s.m + s.alpha / (1 - s.alpha) * k.c_k
+
+    def server_variate(self, k: Cohort, s: Server) -> None:
+        """c ← c + Σ Δ_k/(K η |S|)"""
+        s.c = s.c + self.moved(k).mean(0)
+
+
+@when(personal=False)
+class WmsamMomentumShared(WmsamMomentum):
+    """Without control variates (Table 5 without "Mom"), which is FedCM's momentum."""
+
+    finish = nothing
+    server_variate = nothing
+
+    def start(self, k: Cohort, s: Server) -> None:
+        """m_k ← m"""
+        k.m_k = s.m
+
+
+@when(steps="nominal")
+class WmsamMomentumNominal(WmsamMomentum):
+    """K is FL-Simulator's epochs · n_0 / batch, as in the code."""
+
+    def moved(self, k: Cohort) -> Tensor:
+        """Δ_k / (K η)"""
+        return k.delta / (k.nominal_steps * k.lr)
+
+
+@when(momentum_decay=False)
+class WmsamMomentumWhole(WmsamMomentum):
+    """Without the factor γ."""
+
+    def server_momentum(self, k: Cohort, s: Server) -> None:
+        """m ← −Σ p_k Δ_k / (K η)"""
+        s.m = -(k.p * self.moved(k)).sum(0)
+
+
+@when(server_step="poster")
+class WmsamMomentumPoster(WmsamMomentum):
+    """The poster's server moves against the clients, which diverges."""
+
+    def server_momentum(self, k: Cohort, s: Server) -> None:
+        """m ← Σ p_k Δ_k / η;  step ← −η_g m"""
+        s.m = (k.p * k.delta / k.lr).sum(0)
+        s.step = -s.lr * s.m
+
+
+@when(variates_at="client")
+class WmsamMomentumAtClient(WmsamMomentum):
+    """Each client keeps its c_k, so both m and c go down."""
+
+    bundled = {}
 
 
 @part
@@ -92,27 +133,47 @@ class WmsamAscent(Part):
     """Look where the momentum would lead by now: one gradient per step.
 
     rho: best at 0.01 in the poster's Table 6; 0.1 in the code. At the first step d = 0, so nothing is perturbed.
-    reading: "released" looks the other way, −ρ unit(d); since m is gradient-signed, the poster's + is uphill.
-    ahead: b "steps" of m_k in poster and code; the "rate" makes them as long as a step is, b η m_k.
+    reading: since m is gradient-signed, the "poster" with its plus looks uphill.
+    ahead: b "steps" of m_k in poster and code.
     """
 
     rho: float = 0.01
     reading: str = "poster"
     ahead: str = "steps"
     ascends = True
-    readings = ("poster", "released")
-    ranges = {"rho": AT_LEAST_0, "ahead": ("steps or rate", lambda v: v in ("steps", "rate"))}
+    ranges = {"rho": AT_LEAST_0}
     this_round = {"m_k": P}
 
     def perturb(self, k: Cohort, s: Server, delta: Tensor | None) -> Tensor:
-        """δ ← ρ unit(w + b m_k − w_k), b the step
-        released rate: δ ← −ρ unit(w + b η m_k − w_k), b the step
-        released: δ ← −ρ unit(w + b m_k − w_k), b the step
-        rate: δ ← ρ unit(w + b η m_k − w_k), b the step
-        """
-        far = k.step * k.lr if self.ahead == "rate" else k.step
-        ahead = unit(k.w0 + far * k.m_k - k.w)
-        return self.rho * ahead if self.reading == "poster" else -self.rho * ahead
+        """δ ← ρ unit(w + b m_k − w_k), b the step"""
+        return self.rho * unit(k.w0 + k.step * k.m_k - k.w)
+
+
+@when(reading="released")
+class WmsamAscentReleased(WmsamAscent):
+    """The code looks the other way."""
+
+    def perturb(self, k: Cohort, s: Server, delta: Tensor | None) -> Tensor:
+        """δ ← −ρ unit(w + b m_k − w_k), b the step"""
+        return -self.rho * unit(k.w0 + k.step * k.m_k - k.w)
+
+
+@when(ahead="rate")
+class WmsamAscentRate(WmsamAscent):
+    """Steps of m_k that are as long as a local step is, b η m_k."""
+
+    def perturb(self, k: Cohort, s: Server, delta: Tensor | None) -> Tensor:
+        """δ ← ρ unit(w + b η m_k − w_k), b the step"""
+        return self.rho * unit(k.w0 + k.step * k.lr * k.m_k - k.w)
+
+
+@when(reading="released", ahead="rate")
+class WmsamAscentReleasedRate(WmsamAscent):
+    """Both readings together."""
+
+    def perturb(self, k: Cohort, s: Server, delta: Tensor | None) -> Tensor:
+        """δ ← −ρ unit(w + b η m_k − w_k), b the step"""
+        return -self.rho * unit(k.w0 + k.step * k.lr * k.m_k - k.w)
 
 
 @part
@@ -120,19 +181,26 @@ class WmsamWeight(Part):
     """Trust momentum while clients agree with it: α follows 1 − cos(client's move, last global move).
 
     lam: 0.01 in the code. Stands before WmsamMomentum: it needs the momentum that the round started from.
-    similarity: "poster" follows the cosine itself, so that agreement raises the gradient's share; for an m that points
-    uphill.
     """
 
     lam: float = 0.01
     similarity: str = "released"
-    ranges = {"lam": SHARE, "similarity": ("released or poster", lambda v: v in ("released", "poster"))}
+    ranges = {"lam": SHARE}
     on_server = {"m": P, "alpha": 1}
 
     def server(self, k: Cohort, s: Server) -> None:
-        """α ← (1 − λ) α + λ clip(mean (1 + cos(Δ_k, m)), 0.1, 0.9)
-        poster: α ← (1 − λ) α + λ clip(mean cos(−Δ_k, m), 0.1, 0.9)
-        """
+        """α ← (1 − λ) α + λ clip(mean (1 + cos(Δ_k, m)), 0.1, 0.9)"""
         against = cos(k.delta, s.m)  # m points uphill: −1 for who goes on with it
-        wanted = torch.where(norm(s.m) > 0, (-against if self.similarity == "poster" else 1 + against).mean(), 0.0)
+        wanted = torch.where(norm(s.m) > 0, (1 + against).mean(), 0.0)
+        s.alpha = (1 - self.lam) * s.alpha + self.lam * wanted.clamp(0.1, 0.9)
+
+
+@when(similarity="poster")
+class WmsamWeightPoster(WmsamWeight):
+    """Follows the cosine itself, so that agreement raises the gradient's share; for an m that points uphill."""
+
+    def server(self, k: Cohort, s: Server) -> None:
+        """α ← (1 − λ) α + λ clip(mean cos(−Δ_k, m), 0.1, 0.9)"""
+        along = -cos(k.delta, s.m)
+        wanted = torch.where(norm(s.m) > 0, along.mean(), 0.0)
         s.alpha = (1 - self.lam) * s.alpha + self.lam * wanted.clamp(0.1, 0.9)
