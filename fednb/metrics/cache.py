@@ -1,4 +1,4 @@
-"""Measurements that take long, made once for every run and kept beside it: what was stopped goes on where it was."""
+"""Measurements that take long, stored beside their run: each is made when first asked for, and read after that."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ class Question:
 
     @cached_property
     def words(self) -> str:
-        """The question as a text."""
-        told = {name: _plain(name, value) for name, value in sorted(self.asked.items())}
-        return repr((self.what, self.version, __version__, told, self.run.key, self.run.weights_sha256))
+        """The question as a text; its hash names the file."""
+        asked = {name: _comparable(name, value) for name, value in sorted(self.asked.items())}
+        return repr((self.what, self.version, __version__, asked, self.run.key, self.run.weights_sha256))
 
     @property
     def file(self) -> Path:
-        """Where the answer is kept."""
+        """The file of the answer, in the run's folder."""
         mark = hashlib.sha256(self.words.encode()).hexdigest()[:16]
         return self.run.entry.folder / "measured" / f"{self.what}-{mark}.safetensors"
 
     @property
     def answered(self) -> bool:
-        """Whether the answer is there."""
+        """True if the answer is stored."""
         return self.run.status == "finished" and self.file.exists()
 
     def answer(self, make: Callable[[], Measured]) -> Measured:
-        """Tensors on the CPU: those that were kept, or made now and kept. What is damaged is made again."""
+        """Tensors on the CPU: read from the file, or made now by `make` and stored. A damaged file is made again."""
         if self.run.status != "finished":
             return _on_cpu(make())
         if known := load_measurement(self.run.entry, self.file, {"question": self.words}):
@@ -66,9 +66,9 @@ class Question:
         return made
 
     def _keep(self, made: Measured) -> None:
-        """Whole or not at all, and one process at a time."""
+        """Store the answer atomically, under the run's lock; where that cannot be done it is only not stored."""
         entry = self.run.entry
-        with suppress(OSError, StoreError, NotAlone), entry.lock():  # what cannot be kept is not lost for that
+        with suppress(OSError, StoreError, NotAlone), entry.lock():
             new_folder(self.file.parent)
             save_tensors(self.file, made, {"key": entry.key, "question": self.words})
 
@@ -77,7 +77,8 @@ def _on_cpu(tensors: Measured) -> Measured:
     return {name: x.detach().cpu().contiguous().clone() for name, x in tensors.items()}
 
 
-def _plain(name: str, value: Any) -> Any:
+def _comparable(name: str, value: Any) -> Any:
+    """A value of a question such that equal ones have equal texts: a tensor as shape and hash, a device as its kind."""
     if isinstance(value, Tensor):
         return tuple(value.shape), hashlib.sha256(value.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
     return device_of(value).type if name == "device" else value

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from fednb.base.progress import Told, bar_of
+from fednb.base.progress import OnProgress, bar_of
 from fednb.engines.objective import one_thread
 from fednb.metrics.cache import Measured, Question
 from fednb.metrics.features import PENULTIMATE, activations, layers_of, refuse_statistics
@@ -29,6 +29,10 @@ def linear(x: Tensor, y: Tensor) -> float:
     """CKA(X, Y) = ‖Yᵀ X‖² / (‖Xᵀ X‖ ‖Yᵀ Y‖) of centred features `[n, d]` and `[n, e]` of the same n samples.
 
     It lies between 0 and 1; 1 where Y is X up to a rotation, a scale and a shift; nan where either does not vary.
+
+    >>> x = torch.tensor([[0.0, 1.0], [1.0, 0.0], [2.0, 2.0]])
+    >>> round(fn.cka.linear(x, 3 * x + 1), 6)
+    1.0
     """
     x, y = (z.flatten(1).double() - z.flatten(1).double().mean(0) for z in (x, y))
     return float((y.T @ x).square().sum() / ((x.T @ x).norm() * (y.T @ y).norm()))
@@ -38,6 +42,9 @@ def shape(x: Tensor) -> Tensor:
     """All that CKA knows of features `[n, ...]`: the centred Gram matrix as a vector `[n²]` of length 1.
 
     ‖Yᵀ X‖² = ⟨X Xᵀ, Y Yᵀ⟩, so CKA is the inner product of two such vectors; they are small where features are many.
+
+    >>> fn.cka.shape(torch.tensor([[1.0], [-1.0]]))
+    tensor([ 0.5000, -0.5000, -0.5000,  0.5000], dtype=torch.float64)
     """
     x = x.flatten(1).double()
     x = x - x.mean(0)
@@ -46,13 +53,23 @@ def shape(x: Tensor) -> Tensor:
 
 
 def between(features: Sequence[Tensor]) -> Tensor:
-    """CKA of every model with every other, `[C, C]`, from the features of each."""
+    """CKA of every model with every other, `[C, C]`, from the features of each.
+
+    >>> x = torch.tensor([[0.0, 1.0], [1.0, 0.0], [2.0, 2.0]])
+    >>> fn.cka.between([x, 2 * x]).round(decimals=6)
+    tensor([[1., 1.],
+            [1., 1.]], dtype=torch.float64)
+    """
     shapes = torch.stack([shape(x) for x in features])
     return shapes @ shapes.T
 
 
 def mean_between(matrix: Tensor) -> float:
-    """The mean over pairs of different models: the diagonal, always 1, does not count."""
+    """The mean over pairs of different models: the diagonal, always 1, does not count.
+
+    >>> fn.cka.mean_between(torch.tensor([[1.0, 0.5], [0.5, 1.0]]))
+    0.5
+    """
     C = len(matrix)
     return float((matrix.sum() - matrix.diagonal().sum()) / (C * (C - 1)))
 
@@ -61,6 +78,11 @@ def layer_by_layer(shapes: Tensor) -> Tensor:
     """CKA of layer l in one model and layer m in another, averaged over all ordered pairs: `[L, L]` from `[C, L, n²]`.
 
     Σ over j ≠ k of ⟨u_jl, u_km⟩ is ⟨Σ u_jl, Σ u_km⟩ − Σ ⟨u_jl, u_jm⟩.
+
+    >>> x = fn.cka.shape(torch.tensor([[1.0], [-1.0]]))
+    >>> fn.cka.layer_by_layer(x.expand(3, 2, 4)).round(decimals=6)    # 3 clients, 2 layers, all alike
+    tensor([[1., 1.],
+            [1., 1.]], dtype=torch.float64)
     """
     C, total = len(shapes), shapes.sum(0)
     own = torch.einsum("cli,cmi->lm", shapes, shapes)
@@ -68,12 +90,24 @@ def layer_by_layer(shapes: Tensor) -> Tensor:
 
 
 def client_by_client(shapes: Tensor) -> Tensor:
-    """CKA of every client with every other in each layer, `[L, C, C]`, from shapes `[C, L, n²]`."""
+    """CKA of every client with every other in each layer, `[L, C, C]`, from shapes `[C, L, n²]`.
+
+    >>> x = fn.cka.shape(torch.tensor([[1.0], [-1.0]]))
+    >>> fn.cka.client_by_client(x.expand(3, 2, 4)).shape
+    torch.Size([2, 3, 3])
+    """
     return torch.stack([shapes[:, at] @ shapes[:, at].T for at in range(shapes.shape[1])])
 
 
 def shapes_of(sample: Sample, models: Tensor, layers: Sequence[str]) -> Tensor:
-    """The shapes `[C, L, n²]` of all layers of client models `[C, P]`, on the CPU."""
+    """The shapes `[C, L, n²]` of all layers of client models `[C, P]`, on the CPU.
+
+    >>> from fednb.metrics.sample import sample_of
+    >>> run = results.runs[0]
+    >>> two = run.w.expand(2, -1)
+    >>> fn.cka.shapes_of(sample_of(run, 5), two, ["@penultimate"]).shape    # 2 models, 1 layer, 5 samples
+    torch.Size([2, 1, 25])
+    """
     out = []
     for w in models:
         seen = activations(sample.objective, sample.place(w), sample.b, sample.x, layers)
@@ -84,12 +118,16 @@ def shapes_of(sample: Sample, models: Tensor, layers: Sequence[str]) -> Tensor:
 @one_thread()
 def between_clients(
     results: Results, layers: str | Sequence[str] = PENULTIMATE, samples: int = 256, seed: int = 0,
-    device: str = "auto", progress: bool | Told = True,
+    device: str = "auto", progress: bool | OnProgress = True,
 ) -> pd.DataFrame:  # fmt: skip
     """SpecGradFilter's Figure 7 from probed models: CKA of all pairs of clients on the same test samples.
 
     layers: module names; the text compares penultimate layers (the default), the caption says layer-wise: "*" takes
     every layer that `features.layers_of` lists, and the penultimate one. Rows have client, other, layer, value.
+
+    >>> table = fn.cka.between_clients(results, samples=5, progress=False)
+    >>> len(table), list(table.columns[-4:])
+    (32, ['layer', 'client', 'other', 'value'])
     """
     rows = []
     for head, clients, names, found in _compared(results, client_by_client, layers, samples, seed, device, progress):
@@ -105,9 +143,16 @@ def between_clients(
 @one_thread()
 def between_layers(
     results: Results, layers: str | Sequence[str] = "*", samples: int = 256, seed: int = 0, device: str = "auto",
-    progress: bool | Told = True,
+    progress: bool | OnProgress = True,
 ) -> pd.DataFrame:  # fmt: skip
-    """CKA of every layer with every other between two clients, averaged over pairs. Rows have layer, other, value."""
+    """CKA of every layer with every other between two clients, averaged over pairs. Rows have layer, other, value.
+
+    >>> table = fn.cka.between_layers(results, layers=["@penultimate"], samples=5, progress=False)
+    >>> table[["method", "layer", "other"]]
+       method         layer         other
+    0  FedAvg  @penultimate  @penultimate
+    1  FedSAM  @penultimate  @penultimate
+    """
     rows = []
     for head, _, names, matrix in _compared(results, layer_by_layer, layers, samples, seed, device, progress):
         rows += [
@@ -119,7 +164,14 @@ def between_layers(
 
 
 def mean_by_layer(table: pd.DataFrame) -> pd.DataFrame:
-    """The mean CKA over pairs of different clients, one row per run, round and layer of a `between_clients` table."""
+    """The mean CKA over pairs of different clients, one row per run, round and layer of a `between_clients` table.
+
+    >>> table = fn.cka.between_clients(results, samples=5, progress=False)
+    >>> fn.cka.mean_by_layer(table)[["method", "layer"]]
+       method         layer
+    0  FedAvg  @penultimate
+    1  FedSAM  @penultimate
+    """
     pairs = table[table["client"] != table["other"]]
     by = [name for name in pairs.columns if name not in ("client", "other", "value")]
     return pairs.groupby(by, sort=False, dropna=False)["value"].agg(lambda x: x.mean(skipna=False)).reset_index()
@@ -127,7 +179,7 @@ def mean_by_layer(table: pd.DataFrame) -> pd.DataFrame:
 
 def _compared(
     results: Results, how: Compare, layers: str | Sequence[str], samples: int, seed: int, device: str,
-    progress: bool | Told,
+    progress: bool | OnProgress,
 ) -> Iterator[tuple[dict[str, Any], Sequence[int], list[str], list]]:  # fmt: skip
     """For every run and probed round: the first columns, the clients, the layers, and their comparison, as lists.
 

@@ -7,7 +7,7 @@ from math import isfinite, nan
 from statistics import mean, median
 from typing import TYPE_CHECKING, Any
 
-from fednb.core.rounds import cost
+from fednb.core.cost import cost
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,6 +100,12 @@ def to_target(results: Results, target: float | str = f"FedAvg{BEST}") -> pd.Dat
     relative_passes, rounds / T times the gradients of a local step, the same whatever the device;
     seconds_per_round, the median; seconds_total, the two multiplied, as the papers do. A time belongs to its device.
     The papers print T rounds for FedAvg itself; here it needs as many as it took to its best.
+
+    >>> table = fn.to_target(results, target=1.0)
+    >>> table.loc[table["measure"] == "rounds", ["method", "target", "value"]]
+       method  target  value
+    0  FedAvg     1.0    1.0
+    5  FedSAM     1.0    1.0
     """
     import pandas as pd
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fednb.base.progress import Bar, Told, bar_of
+from fednb.base.progress import Bar, OnProgress, bar_of
 from fednb.core.vectors import Layout
 from fednb.engines.objective import one_thread
 from fednb.metrics.tidy import Cloud, probed
@@ -33,7 +33,11 @@ class TooFewPoints(ValueError):
 
 
 def spread(x: Tensor) -> float:
-    """The trace of the covariance of vectors `[C, P]` across clients, E_k ‖x_k − E x‖²."""
+    """The trace of the covariance of vectors `[C, P]` across clients, E_k ‖x_k − E x‖².
+
+    >>> fn.embed.spread(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]))
+    1.0
+    """
     return float((x.double() - x.double().mean(0)).square().sum(-1).mean())
 
 
@@ -42,6 +46,10 @@ def relative_spread(x: Tensor) -> float:
 
     Shorter vectors have a smaller spread without agreeing any better; scaling all of them leaves this number alone.
     nan where all are zero.
+
+    >>> x = torch.tensor([[1.0, 1.0], [1.0, -1.0]])
+    >>> fn.embed.relative_spread(x), fn.embed.relative_spread(10 * x)
+    (0.5, 0.5)
     """
     whole = float(x.double().square().sum(-1).mean())
     return spread(x) / whole if whole else nan
@@ -52,6 +60,10 @@ def principal(x: Tensor, axes: int = 2) -> np.ndarray:
 
     The origin stays where it is (the global model, if x are moves from it), so the axes are the leading right singular
     vectors of x itself. The Gram matrix is enough: it is as small as the number of clients.
+
+    >>> fn.embed.principal(torch.tensor([[3.0, 0.0, 0.0], [0.0, 2.0, 0.0]])).round(6)
+    array([[3., 0.],
+           [0., 2.]])
     """
     values, vectors = torch.linalg.eigh(x.double() @ x.double().T)
     order = values.argsort(descending=True)[:axes]
@@ -61,7 +73,12 @@ def principal(x: Tensor, axes: int = 2) -> np.ndarray:
 
 
 def shared(groups: dict[str, Tensor], axes: int = 2) -> dict[str, np.ndarray]:
-    """Groups of vectors in common principal axes, `[n, axes]` by name: the PCA of all together, about their mean."""
+    """Groups of vectors in common principal axes, `[n, axes]` by name: the PCA of all together, about their mean.
+
+    >>> groups = {"before": torch.tensor([[2.0, 0.0]]), "after": torch.tensor([[0.0, 0.0]])}
+    >>> {name: points.shape for name, points in fn.embed.shared(groups).items()}
+    {'before': (1, 2), 'after': (1, 2)}
+    """
     x = torch.cat([group.double() for group in groups.values()])
     points = _upright(principal(x - x.mean(0), axes))
     ends = np.cumsum([len(group) for group in groups.values()])[:-1]
@@ -75,11 +92,14 @@ def _upright(points: np.ndarray) -> np.ndarray:
 
 
 @one_thread()
-def tsne(x: Tensor, seed: int = 0, perplexity: float = 30.0, progress: bool | Told = True) -> np.ndarray:
+def tsne(x: Tensor, seed: int = 0, perplexity: float = 30.0, progress: bool | OnProgress = True) -> np.ndarray:
     """Vectors `[n, d]` by t-SNE (van der Maaten and Hinton 2008), `[n, 2]`: neighbours stay neighbours.
 
     The perplexity is at most (n − 1) / 3, so that few points work too. It starts from the principal axes and, up to
     1000 points, works without approximation: the same vectors and seed give the same picture.
+
+    >>> fn.embed.tsne(torch.eye(4), progress=False).shape
+    (4, 2)
     """
     from sklearn.manifold import TSNE
 
@@ -134,7 +154,12 @@ def _heard_by(bar: Bar) -> Iterator[None]:
 
 
 def clouds(results: Results, what: str, where: str = "*") -> list[Cloud]:
-    """The kept vectors of each run and round, cut down to the layers that `where` chooses (FedFFT Fig. 4)."""
+    """The kept vectors of each run and round, cut down to the layers that `where` chooses (FedFFT Fig. 4).
+
+    >>> cloud = fn.embed.clouds(results, "move", where="*.weight")[0]
+    >>> cloud.about["method"], len(cloud.vectors)
+    ('FedAvg', 4)
+    """
     return [
         Cloud(head, [{"client": i} for i in kept.clients], chosen_layers(kept.vectors[what], kept.layout, where))
         for head, kept in probed(results, what)
@@ -142,7 +167,13 @@ def clouds(results: Results, what: str, where: str = "*") -> list[Cloud]:
 
 
 def chosen_layers(x: Tensor, layout: Layout, where: str) -> Tensor:
-    """The part of vectors `[C, P]` that lies in some layers, one behind another: `[C, d]`."""
+    """The part of vectors `[C, P]` that lies in some layers, one behind another: `[C, d]`.
+
+    >>> from fednb.core.vectors import Layout
+    >>> layout = Layout(("conv.weight", "fc.weight"), ((2,), (1,)))
+    >>> fn.embed.chosen_layers(torch.tensor([[1.0, 2.0, 3.0]]), layout, "fc.*")
+    tensor([[3.]])
+    """
     pieces = zip(layout.layers(x).values(), layout.select(where), strict=True)
     return torch.cat([piece for piece, yes in pieces if yes], dim=-1)
 
@@ -151,6 +182,10 @@ def points(groups: Iterable[Cloud], how: str = "pca", seed: int = 0) -> pd.DataF
     """Clouds in two dimensions, those of one setting, seed and round in the same axes (FedFFT Fig. 4).
 
     how: "pca" or "tsne". One row per vector: what it is, and where it lies, x and y.
+
+    >>> table = fn.embed.points(fn.embed.clouds(results, "move"))
+    >>> len(table), list(table.columns[-3:])
+    (8, ['client', 'x', 'y'])
     """
     import pandas as pd
 
@@ -173,6 +208,14 @@ def spreads(groups: Iterable[Cloud]) -> pd.DataFrame:
 
     Where vectors belong to classes it is the spread of the clients within a class, averaged over classes: that classes
     lie apart is what a model is for.
+
+    >>> table = fn.embed.spreads(fn.embed.clouds(results, "move"))
+    >>> table[["method", "measure"]]
+       method          measure
+    0  FedAvg           spread
+    1  FedAvg  relative spread
+    2  FedSAM           spread
+    3  FedSAM  relative spread
     """
     import pandas as pd
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from fednb.base.progress import Told, bar_of
+from fednb.base.progress import OnProgress, bar_of
 from fednb.core.vectors import NoSuchLayer
 from fednb.engines.objective import Objective, one_thread
 from fednb.metrics.cache import Measured, Question
@@ -28,7 +28,13 @@ class NeedsStatistics(ValueError):
 
 
 def layers_of(objective: Objective) -> list[str]:
-    """The modules that hold a weight of two or more axes (convolutions, linear layers, embeddings), in their order."""
+    """The modules that hold a weight of two or more axes (convolutions, linear layers, embeddings), in their order.
+
+    >>> from fednb.engines.objective import Objective
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2))
+    >>> fn.features.layers_of(Objective(model))
+    ['0', '2']
+    """
     names = zip(objective.layout.names, objective.layout.shapes, strict=True)
     return list(dict.fromkeys(name.rpartition(".")[0] for name, shape in names if len(shape) > 1 and "." in name))
 
@@ -40,6 +46,12 @@ def activations(
 
     A layer is a module's name ("layer4.1.bn2"), or "@penultimate": what the classifier is given. Where a module answers
     several times or with several tensors, the last time and the first tensor count.
+
+    >>> from fednb.engines.objective import Objective
+    >>> model = Objective(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2)))
+    >>> w, b = model.start(torch.float32, torch.device("cpu"))
+    >>> fn.features.activations(model, w, b, torch.ones(4, 2), ["@penultimate"])["@penultimate"].shape
+    torch.Size([4, 3])
     """
     kept: dict[str, list[Tensor]] = {name: [] for name in layers}
     for at in range(0, len(x), batch):
@@ -82,13 +94,22 @@ def _module(objective: Objective, name: str) -> nn.Module:
 
 
 def class_means(x: Tensor, y: Tensor, classes: int) -> Tensor:
-    """The mean of features `[n, d]` over the samples of each class, `[classes, d]`; nan where a class has none."""
+    """The mean of features `[n, d]` over the samples of each class, `[classes, d]`; nan where a class has none.
+
+    >>> fn.features.class_means(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 0, 1]), classes=2)
+    tensor([[2.],
+            [5.]], dtype=torch.float64)
+    """
     member = torch.nn.functional.one_hot(y, classes).to(torch.float64)
     return member.T @ x.double() / member.sum(0)[:, None]
 
 
 def refuse_statistics(sample: Sample) -> None:
-    """Say clearly that a client model with BatchNorm cannot be put together again."""
+    """Say clearly that a client model with BatchNorm cannot be put together again.
+
+    >>> from fednb.metrics.sample import sample_of
+    >>> fn.features.refuse_statistics(sample_of(results.runs[0], 5))    # passes: the model has no BatchNorm
+    """
     if len(sample.objective.buffers):
         raise NeedsStatistics(
             "probes keep the clients' weights, not their BatchNorm statistics, so client models cannot be evaluated; "
@@ -99,11 +120,15 @@ def refuse_statistics(sample: Sample) -> None:
 @one_thread()
 def clouds(
     results: Results, layer: str = PENULTIMATE, samples: int = 500, seed: int = 0, device: str = "auto",
-    progress: bool | Told = True,
+    progress: bool | OnProgress = True,
 ) -> list[Cloud]:  # fmt: skip
     """Mean features per class of every client model that a probe kept, on the same test samples (FedFFT Fig. 4b).
 
     One vector per client and class. layer: layer4.1.bn2 in the paper, ResNet-18's last block before its sum.
+
+    >>> cloud = fn.features.clouds(results, samples=20, progress=False)[0]
+    >>> cloud.about["method"], list(cloud.rows[0])
+    ('FedAvg', ['client', 'class'])
     """
     found = []
     asked = {"layer": layer, "samples": samples, "seed": seed, "device": device}

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from fednb.base.progress import Told, bar_of
+from fednb.base.progress import OnProgress, bar_of
 from fednb.base.streams import stream
 from fednb.engines.objective import one_thread
 from fednb.metrics.cache import Measured, Question
-from fednb.metrics.sample import Loss, sample_of
+from fednb.metrics.sample import Loss, arithmetic_of, sample_of
 from fednb.metrics.tidy import about
 
 if TYPE_CHECKING:
@@ -33,7 +33,12 @@ Watch = Callable[[int, float], None]  # products so far, the worst residual rela
 
 @dataclass(frozen=True, eq=False)
 class Eigen:
-    """The eigenpairs of largest magnitude, largest first: values `[k]`, unit vectors `[k, P]`, in double precision."""
+    """The eigenpairs of largest magnitude, largest first: values `[k]`, unit vectors `[k, P]`, in double precision.
+
+    >>> found = fn.hessian.top(lambda v: torch.tensor([3.0, 1.0]) * v, torch.zeros(2), count=1)
+    >>> isinstance(found, fn.hessian.Eigen), found.converged, found.values.round(decimals=4)
+    (True, True, tensor([3.], dtype=torch.float64))
+    """
 
     values: Tensor
     vectors: Tensor
@@ -46,12 +51,17 @@ def product_of(loss: Loss, w: Tensor) -> Product:
     """v ↦ H v, H being the Hessian of the loss at w `[P]`; takes and gives double precision, works in that of w.
 
     H v is the gradient of ⟨∇L(w), v⟩. A loss that is a sum of `pieces` is taken piece by piece.
+
+    >>> product = fn.hessian.product_of(lambda w: (w**2).sum(), torch.ones(2))
+    >>> product(torch.tensor([1.0, 0.0]))
+    tensor([2., 0.], dtype=torch.float64)
     """
 
     def product(v: Tensor) -> Tensor:
         out = torch.zeros_like(w, dtype=torch.float64)
-        for piece in getattr(loss, "pieces", [loss]):
-            out += _one_product(piece, w, v.to(w))
+        with arithmetic_of(loss):
+            for piece in getattr(loss, "pieces", [loss]):
+                out += _one_product(piece, w, v.to(w))
         return out
 
     return product
@@ -75,6 +85,10 @@ def top(
     method: "lanczos" (few products, keeps a vector of each) or "power" (the papers'; more products, keeps `count`
     vectors). Both start from vectors drawn from `seed` and stop when ‖H v − λ v‖ ≤ tolerance · |λ_1| for every pair, or
     after `most` products. An eigenvalue's error is then at most the residual, and its square over the gap to the next.
+
+    >>> H = torch.diag(torch.tensor([4.0, -5.0, 1.0], dtype=torch.float64))
+    >>> fn.hessian.top(lambda v: H @ v, torch.zeros(3), count=2).values.round(decimals=3)
+    tensor([-5.,  4.], dtype=torch.float64)
     """
     if method not in METHODS:
         raise ValueError(f"method = {method!r}: must be one of {', '.join(METHODS)}")
@@ -90,6 +104,11 @@ def lanczos(product: Product, starts: Tensor, tolerance: float, most: int, watch
     The basis Q grows by what H q_j adds to it. T = Qᵀ H Q is known for the vectors that H was applied to, and so is the
     residual of a Ritz pair (θ, Q s): the rows of T below them, times s. As many starts as pairs are wanted, so that
     an eigenvalue of that multiplicity is found as often as it is there.
+
+    >>> H = torch.diag(torch.tensor([4.0, -5.0, 1.0], dtype=torch.float64))
+    >>> starts = fn.hessian.orthonormal(torch.ones(1, 3, dtype=torch.float64))
+    >>> fn.hessian.lanczos(lambda v: H @ v, starts, tolerance=1e-3, most=10, watch=lambda n, left: None).products
+    3
     """
     count, P = starts.shape
     size = min(most + count, P)
@@ -115,6 +134,12 @@ def power(product: Product, starts: Tensor, tolerance: float, most: int, watch: 
     """Power iteration, one pair after another, each orthogonal to those before (deflation).
 
     What one pair misses, later ones miss too: each is asked for tolerance / √k, so that all k keep the tolerance.
+
+    >>> H = torch.diag(torch.tensor([4.0, 1.0], dtype=torch.float64))
+    >>> starts = fn.hessian.orthonormal(torch.ones(1, 2, dtype=torch.float64))
+    >>> found = fn.hessian.power(lambda v: H @ v, starts, tolerance=1e-3, most=50, watch=lambda n, left: None)
+    >>> found.values.round(decimals=3)
+    tensor([4.], dtype=torch.float64)
     """
     pairs: list[tuple[float, Tensor, float]] = []
     products, share = 0, tolerance / len(starts) ** 0.5
@@ -188,7 +213,12 @@ def _eigen(values: Tensor, vectors: Tensor, residuals: Tensor, products: int, to
 
 
 def orthonormal(x: Tensor) -> Tensor:
-    """Rows `[k, P]` made orthogonal to each other and of length 1."""
+    """Rows `[k, P]` made orthogonal to each other and of length 1.
+
+    >>> fn.hessian.orthonormal(torch.tensor([[2.0, 0.0], [1.0, 1.0]]))
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
     out: list[Tensor] = []
     for row in x:
         rest = _outside(row, out)[0]
@@ -212,12 +242,16 @@ def _silent(products: int, residual: float) -> None:
 @one_thread()
 def of_runs(
     results: Results, count: int = 2, samples: int = 500, method: str = "lanczos", tolerance: float = 1e-3,
-    most: int = 200, seed: int = 0, device: str = "auto", progress: bool | Told = True,
+    most: int = 200, seed: int = 0, device: str = "auto", progress: bool | OnProgress = True,
 ) -> dict[str, Eigen]:  # fmt: skip
     """The sharpest directions of every run's last global model, by run key, on the same test samples (FedFFT App. D.2).
 
     The paper takes the best checkpoint; a run keeps its last. Vectors are on the CPU, as precise as the model. What was
     found is kept beside the run.
+
+    >>> found = fn.hessian.of_runs(results, count=1, samples=10, most=2, progress=False)
+    >>> len(found), found[results.runs[0].key].vectors.shape[0]
+    (2, 1)
     """
     how: dict[str, Any] = dict(count=count, method=method, tolerance=tolerance, most=most, seed=seed)
     runs = {run.key: run for run in results.runs}
@@ -251,7 +285,14 @@ def _as_eigen(x: Measured) -> Eigen:
 
 
 def table(results: Results, found: dict[str, Eigen]) -> pd.DataFrame:
-    """Eigenvalues as a tidy table: order 1 is the largest; with the residual that says how far to trust each."""
+    """Eigenvalues as a tidy table: order 1 is the largest; with the residual that says how far to trust each.
+
+    >>> found = fn.hessian.of_runs(results, count=1, samples=10, most=2, progress=False)
+    >>> fn.hessian.table(results, found)[["method", "measure", "order"]]
+       method     measure  order
+    0  FedAvg  eigenvalue      1
+    1  FedSAM  eigenvalue      1
+    """
     import pandas as pd
 
     rows = []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from fednb.base.progress import Told, bar_of
+from fednb.base.progress import OnProgress, bar_of
 from fednb.base.streams import stream
 from fednb.core.vectors import Layout
 from fednb.engines.objective import one_thread
@@ -35,6 +35,11 @@ def filter_normalised(d: Tensor, w: Tensor, layout: Layout) -> Tensor:
 
     A filter is what makes one output: a slice of a weight along its first axis. Biases and norm parameters, tensors
     with a single axis, are set to zero, as in the code that is commonly used for such pictures (`ignore='biasbn'`).
+
+    >>> from fednb.core.vectors import Layout
+    >>> layout = Layout(("fc.weight", "fc.bias"), ((1, 2), (1,)))
+    >>> fn.landscape.filter_normalised(torch.ones(3), torch.tensor([3.0, 4.0, 9.0]), layout)
+    tensor([3.5355, 3.5355, 0.0000])
     """
     pieces = {}
     for name, piece in layout.tensors(d).items():
@@ -48,13 +53,23 @@ def filter_normalised(d: Tensor, w: Tensor, layout: Layout) -> Tensor:
 
 
 def random_direction(w: Tensor, layout: Layout, seed: int = 0) -> Tensor:
-    """A Gaussian direction `[P]`, filter-normalised: the same draw for every model with as many weights."""
+    """A Gaussian direction `[P]`, filter-normalised: the same draw for every model with as many weights.
+
+    >>> from fednb.core.vectors import Layout
+    >>> layout = Layout(("fc.weight",), ((1, 2),))
+    >>> fn.landscape.random_direction(torch.tensor([3.0, 4.0]), layout).norm().round(decimals=4)
+    tensor(5.)
+    """
     drawn = torch.from_numpy(stream(seed, "direction").standard_normal(w.numel()))
     return filter_normalised(drawn.to(w), w, layout)
 
 
 def steps(radius: float = 1.0, points: int = 21) -> Tensor:
-    """Where to look: an odd number of points from −radius to radius, so that the model itself is one of them."""
+    """Where to look: an odd number of points from −radius to radius, so that the model itself is one of them.
+
+    >>> fn.landscape.steps(radius=1.0, points=5)
+    tensor([-1.0000, -0.5000,  0.0000,  0.5000,  1.0000], dtype=torch.float64)
+    """
     if points < 3 or points % 2 == 0 or not radius > 0:
         raise ValueError(f"radius = {radius}, points = {points}: a radius above 0 and an odd number of points from 3")
     half = torch.linspace(0, radius, points // 2 + 1, dtype=torch.float64)
@@ -63,7 +78,11 @@ def steps(radius: float = 1.0, points: int = 21) -> Tensor:
 
 @torch.no_grad()
 def line(loss: Loss, w: Tensor, d: Tensor, a: Tensor, tick: Tick = lambda: None) -> Tensor:
-    """L(w + a d) for every number in a: `[len(a)]`."""
+    """L(w + a d) for every number in a: `[len(a)]`.
+
+    >>> fn.landscape.line(lambda w: (w**2).sum(), torch.zeros(2), torch.ones(2), a=torch.tensor([-1.0, 0.0, 2.0]))
+    tensor([2., 0., 8.], dtype=torch.float64)
+    """
     out = []
     for each in a.tolist():
         out.append(float(loss(w + each * d.to(w))))
@@ -72,19 +91,29 @@ def line(loss: Loss, w: Tensor, d: Tensor, a: Tensor, tick: Tick = lambda: None)
 
 
 def plane(loss: Loss, w: Tensor, d: Tensor, e: Tensor, a: Tensor, b: Tensor, tick: Tick = lambda: None) -> Tensor:
-    """L(w + a d + b e) for all pairs: `[len(a), len(b)]`."""
+    """L(w + a d + b e) for all pairs: `[len(a), len(b)]`.
+
+    >>> a, right, up = torch.tensor([0.0, 1.0]), torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
+    >>> fn.landscape.plane(lambda w: (w**2).sum(), torch.zeros(2), right, up, a, a)
+    tensor([[0., 1.],
+            [1., 2.]], dtype=torch.float64)
+    """
     return torch.stack([line(loss, w + each * d.to(w), e, b, tick) for each in a.tolist()])
 
 
 @one_thread()
 def lines(
     results: Results, directions: dict[str, Eigen] | None = None, radius: float = 1.0, points: int = 21,
-    samples: int = 500, seed: int = 0, device: str = "auto", progress: bool | Told = True,
+    samples: int = 500, seed: int = 0, device: str = "auto", progress: bool | OnProgress = True,
 ) -> pd.DataFrame:  # fmt: skip
     """The loss of every run's last global model along one direction, as a tidy table with the column a.
 
     directions: eigenpairs by run key, of which the first is taken (see `hessian.of_runs`); random and filter-normalised
     if none are given, from the same draw for all runs. Eigenvectors have length 1, so `radius` is a distance then.
+
+    >>> table = fn.landscape.lines(results, points=3, samples=10, progress=False)
+    >>> sorted(set(table["a"].tolist())), table["method"].unique().tolist()
+    ([-1.0, 0.0, 1.0], ['FedAvg', 'FedSAM'])
     """
     a = steps(radius, points)
 
@@ -98,11 +127,15 @@ def lines(
 @one_thread()
 def surfaces(
     results: Results, directions: dict[str, Eigen] | None = None, radius: float = 1.0, points: int = 21,
-    samples: int = 500, seed: int = 0, device: str = "auto", progress: bool | Told = True,
+    samples: int = 500, seed: int = 0, device: str = "auto", progress: bool | OnProgress = True,
 ) -> pd.DataFrame:  # fmt: skip
     """The same on a plane, with the columns a and b (FedFFT Fig. 7 and 8: along the top two eigenvectors).
 
     Two random directions are not made orthogonal: among many weights they nearly are.
+
+    >>> table = fn.landscape.surfaces(results, points=3, samples=10, progress=False)
+    >>> len(table), list(table.columns[-4:])
+    (18, ['measure', 'a', 'b', 'value'])
     """
     a = steps(radius, points)
 
@@ -114,7 +147,12 @@ def surfaces(
 
 
 def rise(table: pd.DataFrame) -> pd.DataFrame:
-    """How much the loss rises from the model itself: each run's values less its value in the centre."""
+    """How much the loss rises from the model itself: each run's values less its value in the centre.
+
+    >>> table = pd.DataFrame({"key": "k", "a": [-1.0, 0.0, 1.0], "measure": "loss", "value": [3.0, 2.0, 4.0]})
+    >>> fn.landscape.rise(table)["value"].tolist()
+    [1.0, 0.0, 2.0]
+    """
     axes = [name for name in ("a", "b") if name in table]
     centre = table[(table[axes] == 0).all(axis=1)].set_index("key")["value"]
     return table.assign(measure="rise", value=table["value"] - table["key"].map(centre))
@@ -125,6 +163,11 @@ def roughness(surface: Tensor, a: Tensor, b: Tensor) -> float:
 
     √(Σ r² / Σ (L − mean L)²), r what the best c₀ + c₁ a + c₂ b + c₃ a² + c₄ ab + c₅ b² leaves over: 0 for any bowl,
     saddle or plane, 1 where the best quadratic is a constant. A surface that does not vary has none.
+
+    >>> a = fn.landscape.steps(points=5)
+    >>> bowl = a[:, None] ** 2 + a[None, :] ** 2
+    >>> round(fn.landscape.roughness(bowl, a, a), 6), fn.landscape.roughness(torch.sin(9 * bowl), a, a) > 0.1
+    (0.0, True)
     """
     x, y = (z.flatten() for z in torch.meshgrid(a.double(), b.double(), indexing="ij"))
     terms = torch.stack([torch.ones_like(x), x, y, x**2, x * y, y**2], dim=1)
@@ -140,6 +183,10 @@ def extremes(surface: Tensor) -> int:
     """How many peaks and pits a surface has: points inside that are above all eight neighbours, or below all.
 
     A bowl has one pit at most, a saddle neither.
+
+    >>> a = fn.landscape.steps(points=5)
+    >>> fn.landscape.extremes(a[:, None] ** 2 + a[None, :] ** 2)    # one pit
+    1
     """
     rows, columns = surface.shape
     around = torch.stack([
@@ -150,7 +197,15 @@ def extremes(surface: Tensor) -> int:
 
 
 def shapes(table: pd.DataFrame) -> pd.DataFrame:
-    """Every run's surface in two numbers, "roughness" and "extremes": from the table of `surfaces`."""
+    """Every run's surface in two numbers, "roughness" and "extremes": from the table of `surfaces`.
+
+    >>> a, b = np.meshgrid([-1.0, 0.0, 1.0], [-1.0, 0.0, 1.0])
+    >>> bowl = pd.DataFrame({"a": a.ravel(), "b": b.ravel(), "value": (a**2 + b**2).ravel()})
+    >>> fn.landscape.shapes(bowl.assign(key="k", measure="loss")).round(6)
+      key    measure  value
+    0   k  roughness    0.0
+    1   k   extremes    1.0
+    """
     import pandas as pd
 
     rows = []
@@ -166,7 +221,7 @@ def shapes(table: pd.DataFrame) -> pd.DataFrame:
 
 def _tidy(
     results: Results, look: Look, places: list[dict[str, float]], directions: dict[str, Eigen] | None, samples: int,
-    seed: int, device: str, progress: bool | Told,
+    seed: int, device: str, progress: bool | OnProgress,
 ) -> pd.DataFrame:  # fmt: skip
     """The loss of every run at some places, as a table; what was seen is kept beside the run."""
     import pandas as pd

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -48,10 +48,19 @@ class Sample:
         with evaluating(self.objective.model):
             return self.objective.loss(w, self.b, x, y) * (len(y) / len(self.y))
 
+    def arithmetic(self) -> AbstractContextManager[None]:
+        """A block in which torch computes in the run's precision: derivatives of the loss are taken inside."""
+        return self.objective.arithmetic()
+
     def place(self, w: Tensor) -> Tensor:
         """Weights on the device and in the numbers of the model."""
         like = next(self.objective.model.parameters())
         return w.to(like.device, like.dtype)
+
+
+def arithmetic_of(loss: Loss) -> AbstractContextManager[None]:
+    """A block to take derivatives of a loss in: of the run's precision if it is a `Sample`, else as torch is."""
+    return loss.arithmetic() if isinstance(loss, Sample) else nullcontext()
 
 
 @contextmanager

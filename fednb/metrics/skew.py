@@ -20,14 +20,18 @@ Cases = list[dict[str, Any]]  # at one scale: `dataset`, the name to show, and s
 def distance(counts: np.ndarray) -> float:
     """½ Σ_c |p_k(c) − p(c)|, mean over clients k: 0 where all have the classes of the whole, towards 1 where one each.
 
-    >>> distance(np.array([[4, 0], [0, 4]]))
+    >>> fn.skew.distance(np.array([[4, 0], [0, 4]]))
     0.5
     """
     return float(distances(counts).mean())
 
 
 def distances(counts: np.ndarray) -> np.ndarray:
-    """The same of each client, `[clients]`: the total variation between its classes and those of all together."""
+    """½ Σ_c |p_k(c) − p(c)| of each client k, `[clients]`: how far its classes are from those of all together.
+
+    >>> fn.skew.distances(np.array([[4, 0], [0, 4]]))
+    array([0.5, 0.5])
+    """
     shares = counts / counts.sum(1, keepdims=True)
     return np.abs(shares - counts.sum(0) / counts.sum()).sum(1) / 2
 
@@ -35,7 +39,7 @@ def distances(counts: np.ndarray) -> np.ndarray:
 def classes_for(counts: np.ndarray, share: float = 0.9) -> float:
     """How many of its largest classes make up `share` of a client's samples, mean over clients.
 
-    >>> classes_for(np.array([[90, 10, 0], [50, 30, 20]]))
+    >>> fn.skew.classes_for(np.array([[90, 10, 0], [50, 30, 20]]))
     2.0
     """
     largest_first = -np.sort(-counts, axis=1)
@@ -44,9 +48,19 @@ def classes_for(counts: np.ndarray, share: float = 0.9) -> float:
 
 
 def class_skew(scale: str, partitions: Sequence[str], seeds: Sequence[int] = (0,), **cases: Cases) -> pd.DataFrame:
-    """Both numbers of every data set, partition and seed; the kind of partition stands in the column `method`.
+    """`distance` and `classes_for` of every data set, partition and seed (FedFFT Fig. 5, FedSCAM Fig. 18).
 
-    cases: for each scale a list of data sets with their settings, as paper.toml has them.
+    The kind of partition stands in the column `method`. cases: for each scale a list of data sets with their settings,
+    as paper.toml has them.
+
+    >>> cases = [{"dataset": "digits", "data": "digits", "clients": 4}]
+    >>> table = fn.skew.class_skew("smoke", ["iid", "dirichlet(alpha=0.1)"], smoke=cases)
+    >>> table[["method", "measure"]]
+          method                measure
+    0        iid  distance to the whole
+    1        iid        classes for 90%
+    2  dirichlet  distance to the whole
+    3  dirichlet        classes for 90%
     """
     import pandas as pd
 
@@ -60,7 +74,13 @@ def class_skew(scale: str, partitions: Sequence[str], seeds: Sequence[int] = (0,
 
 
 def size_skew(scale: str, partitions: Sequence[str], seeds: Sequence[int] = (0,), **cases: Cases) -> pd.DataFrame:
-    """How unequal clients are (FedSCAM Fig. 19): the largest over the mean, and how much the smallest has."""
+    """How unequal clients are (FedSCAM Fig. 19): the largest over the mean, and how much the smallest has.
+
+    >>> cases = [{"dataset": "digits", "data": "digits", "clients": 4}]
+    >>> table = fn.skew.size_skew("smoke", ["dirichlet(alpha=0.1)"], smoke=cases)
+    >>> table["measure"].tolist()
+    ['largest over the mean', 'smallest client']
+    """
     import pandas as pd
 
     rows = []
@@ -75,7 +95,15 @@ def size_skew(scale: str, partitions: Sequence[str], seeds: Sequence[int] = (0,)
 def tables(
     scale: str, partitions: Sequence[str], seed: int = 0, kind: str = "", **cases: Cases
 ) -> dict[str, np.ndarray]:
-    """The counts themselves, `[clients, classes]`, each under its title; kind: only partitions of that name."""
+    """Samples by client and class, `[clients, classes]`, of every data set and partition, each under its title.
+
+    kind: only partitions of that name. cases: as in `class_skew`.
+
+    >>> cases = [{"dataset": "digits", "data": "digits", "clients": 4}]
+    >>> counts = fn.skew.tables("smoke", ["dirichlet(alpha=0.1)"], smoke=cases)
+    >>> {title: table.shape for title, table in counts.items()}
+    {'digits, α = 0.1': (4, 10)}
+    """
     return {
         f"{about['dataset']}, α = {about['alpha']:g}": class_counts(setting, seed)
         for about, setting in _settings(partitions, cases[scale])

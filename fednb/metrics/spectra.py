@@ -27,7 +27,11 @@ class TooFewClients(ValueError):
 
 
 def edges(n: int, bands: int) -> list[int]:
-    """Where each of `bands` equal bands of a layer's ⌊n/2⌋ + 1 frequencies begins, and where the last ends."""
+    """Where each of `bands` equal bands of a layer's ⌊n/2⌋ + 1 frequencies begins, and where the last ends.
+
+    >>> fn.spectra.edges(n=20, bands=5)
+    [0, 2, 4, 6, 8, 11]
+    """
     return [m * bins(n) // bands for m in range(bands + 1)]
 
 
@@ -50,6 +54,12 @@ def variance(x: Tensor, layout: Layout, bands: int = 10) -> PerLayer:
 
     mean over the band of E_k |ẑ_k − E ẑ|². The transform is unitary, so white noise gives the variance of a weight in
     every band, whatever the layer's length: long and short layers count alike when layers are averaged.
+
+    >>> from fednb.core.vectors import Layout
+    >>> layout = Layout(("fc.weight",), ((1, 4),))
+    >>> x = torch.tensor([[1.0], [3.0]]).expand(2, 4)    # two clients that differ in the mean
+    >>> fn.spectra.variance(x, layout, bands=3)["fc.weight"]
+    tensor([4., 0., 0.], dtype=torch.float64)
     """
     return {
         name: torch.stack([(z - z.mean(0)).abs().square().mean() for z in parts])
@@ -58,7 +68,14 @@ def variance(x: Tensor, layout: Layout, bands: int = 10) -> PerLayer:
 
 
 def distances(x: Tensor, layout: Layout, bands: int = 10) -> PerLayer:
-    """δ_{l,m}^{(j,k)} = ‖ĝ_l^j ⊙ M_m − ĝ_l^k ⊙ M_m‖ of all pairs of clients, per layer: `[pairs, bands]` by name."""
+    """δ_{l,m}^{(j,k)} = ‖ĝ_l^j ⊙ M_m − ĝ_l^k ⊙ M_m‖ of all pairs of clients, per layer: `[pairs, bands]` by name.
+
+    >>> from fednb.core.vectors import Layout
+    >>> layout = Layout(("fc.weight",), ((1, 4),))
+    >>> x = torch.tensor([[1.0], [3.0]]).expand(2, 4)    # two clients that differ in the mean
+    >>> fn.spectra.distances(x, layout, bands=3)["fc.weight"]
+    tensor([[8., 0., 0.]], dtype=torch.float64)
+    """
     return {
         name: torch.stack([torch.pdist(torch.view_as_real(z).flatten(1)) for z in parts], dim=-1)
         for name, parts in _spectra(x, layout, bands, "backward").items()
@@ -66,12 +83,20 @@ def distances(x: Tensor, layout: Layout, bands: int = 10) -> PerLayer:
 
 
 def dist(delta: PerLayer) -> Tensor:
-    """Dist(m): the mean over layers and pairs (Eq. 4)."""
+    """Dist(m): the mean over layers and pairs (Eq. 4).
+
+    >>> fn.spectra.dist({"conv": torch.tensor([[1.0, 2.0]]), "fc": torch.tensor([[3.0, 2.0]])})
+    tensor([2., 2.])
+    """
     return torch.cat(list(delta.values())).mean(0)
 
 
 def std(delta: PerLayer) -> Tensor:
-    """Std(m): the root mean square of δ − Dist(m) over layers and pairs (Eq. 4)."""
+    """Std(m): the root mean square of δ − Dist(m) over layers and pairs (Eq. 4).
+
+    >>> fn.spectra.std({"conv": torch.tensor([[1.0, 2.0]]), "fc": torch.tensor([[3.0, 2.0]])})
+    tensor([1., 0.])
+    """
     return torch.cat(list(delta.values())).std(0, correction=0)
 
 
@@ -89,14 +114,28 @@ def _tidy(results: Results, what: str, measures: dict[str, Callable[[Tensor, Lay
 
 
 def variance_by_band(results: Results, what: str = "perturbation", bands: int = 10) -> pd.DataFrame:
-    """FedFFT's Figure 1 from probed runs: the variance of each band, averaged over layers."""
+    """FedFFT's Figure 1 from probed runs: the variance of each band, averaged over layers.
+
+    >>> table = fn.spectra.variance_by_band(results, what="gradient", bands=4)
+    >>> table.loc[table["method"] == "FedSAM", ["measure", "band"]]
+        measure  band
+    4  variance     1
+    5  variance     2
+    6  variance     3
+    7  variance     4
+    """
     return _tidy(
         results, what, {"variance": lambda x, layout: torch.stack(list(variance(x, layout, bands).values())).mean(0)}
     )
 
 
 def distance_by_band(results: Results, what: str = "gradient", bands: int = 10) -> pd.DataFrame:
-    """SpecGradFilter's Figure 1 from probed runs: Dist(m) and Std(m)."""
+    """SpecGradFilter's Figure 1 from probed runs: Dist(m) and Std(m).
+
+    >>> table = fn.spectra.distance_by_band(results, bands=4)
+    >>> table["measure"].unique().tolist(), int(table["band"].max())
+    (['Dist', 'Std'], 4)
+    """
     measures = {
         "Dist": lambda x, layout: dist(distances(x, layout, bands)),
         "Std": lambda x, layout: std(distances(x, layout, bands)),
@@ -105,7 +144,12 @@ def distance_by_band(results: Results, what: str = "gradient", bands: int = 10) 
 
 
 def by_layer(results: Results, what: str = "perturbation", bands: int = 10) -> pd.DataFrame:
-    """The variance of each band in every layer, averaged over runs and rounds: layers down, bands across."""
+    """The variance of each band in every layer, averaged over runs and rounds: layers down, bands across.
+
+    >>> table = fn.spectra.by_layer(results, what="gradient", bands=4)
+    >>> list(table.columns), bool((table > 0).all(axis=None))
+    ([1, 2, 3, 4], True)
+    """
     import pandas as pd
 
     tables, runs = [], [run for _, run in results]

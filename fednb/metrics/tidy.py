@@ -1,4 +1,4 @@
-"""What tables about runs have in common: which run a row is about, and the vectors that a probe kept."""
+"""What tables about runs have in common: the columns that say which run a row is about, and the probed vectors."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
     from fednb.runs.experiment import Run
     from fednb.runs.grid import Cell, Results
-    from fednb.runs.probes import Kept, Probe
+    from fednb.runs.probes import Probe, Probed
 
 
 NOT_A_SETTING = ("method", "seed", "measure", "value", "std", "band", "round", "key", "device", "engine", "note",
                  "grid", "target", "residual", "converged", "figure")  # fmt: skip
 
 
-class NotKept(ValueError):
-    """A table about vectors that the grid's probe did not keep."""
+class NotProbed(ValueError):
+    """A measurement asks for vectors that the grid's probe did not keep."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,31 +35,36 @@ class Cloud:
     vectors: Tensor
 
 
+def run_columns(cell: Cell, run: Run) -> dict[str, Any]:
+    """The first columns of a table about runs: the grid's tags, then method (by the paper's name for it), seed, key."""
+    return {**cell.tags, "method": cell.label, "seed": run.seed, "key": run.key}
+
+
 def about(cell: Cell, run: Run, round: int) -> dict[str, Any]:
-    """The first columns of every table: the grid's tags, then method (by the paper's name for it), seed, round, key."""
+    """The first columns of a table about rounds: the grid's tags, method (by the paper's name), seed, round, key."""
     return {**cell.tags, "method": cell.label, "seed": run.seed, "round": round, "key": run.key}
 
 
-def wanted(run: Run, kept: Kept, *names: str) -> list[Tensor]:
-    """Vectors of a probed round by name."""
+def wanted(run: Run, kept: Probed, *names: str) -> list[Tensor]:
+    """Vectors of a probed round by name; NotProbed where the probe did not keep one of them."""
     if lacking := [name for name in names if name not in kept.vectors]:
-        raise NotKept(
+        raise NotProbed(
             f"the probe of run {run.key} kept {', '.join(kept.vectors)}, not {lacking[0]!r}; "
             f"add it to `what` of the grid's probe"
         )
     return [kept.vectors[name] for name in names]
 
 
-def kept_of(cell: Cell, run: Run, probe: Probe, what: str) -> Iterator[tuple[dict[str, Any], Kept]]:
-    """A run's probed rounds that had at least two participants: a single one has nobody to differ from."""
+def kept_of(cell: Cell, run: Run, probe: Probe, what: str) -> Iterator[tuple[dict[str, Any], Probed]]:
+    """The probed rounds of one run that had at least two participants, each after its first columns (see `about`)."""
     for kept in run.all_probed(probe):
         wanted(run, kept, what)
         if len(kept.clients) > 1:
             yield about(cell, run, kept.round), kept
 
 
-def probed(results: Results, what: str) -> Iterator[tuple[dict[str, Any], Kept]]:
-    """The same for all runs of a grid; a bar counts the runs that whoever asks has gone through."""
+def probed(results: Results, what: str) -> Iterator[tuple[dict[str, Any], Probed]]:
+    """The probed rounds with at least two participants of all runs, each after its first columns (see `about`)."""
     every = list(results)
     with bar_of(len(every), f"{what} of clients", unit="run") as bar:
         for cell, run in every:
@@ -81,6 +86,11 @@ def gains(
 
     A base that was run once beside a sweep counts for all values of it. Works on printed tables as well. how: where the
     base was not run there is no row ("inner"), or one without a value ("left").
+
+    >>> table = {"method": ["FedSAM", "FedFFT"], "seed": 0, "measure": "accuracy", "value": [80.0, 82.5]}
+    >>> fn.gains(pd.DataFrame(table), over={"FedFFT": "FedSAM"})[["method", "measure", "value"]]
+       method measure  value
+    0  FedFFT    gain    2.5
     """
     import pandas as pd
 

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 from fednb.metrics import hessian, landscape
 from fednb.metrics.hessian import Eigen
 from fednb.metrics.tidy import about, finished
+from fednb.study.measurements.registry import measurement
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fednb.runs.grid import Results
 
-_held: dict[tuple, dict[str, Eigen]] = {}  # the last answer: a figure and a table want the same directions
+_held: dict[tuple, dict[str, Eigen]] = {}  # the last directions: a figure and a table want the same ones
 
 
+@measurement("eigenvalues")
 def eigenvalues(
     results: Results, samples: int | None = None, tolerance: float = 1e-2, most: int = 200
 ) -> pd.DataFrame:  # fmt: skip
@@ -38,13 +40,15 @@ def eigenvalues(
     return pd.concat([both, both.assign(measure="sharpness", value=both["value"].abs())], ignore_index=True)
 
 
+@measurement("surface")
 def surface(
     results: Results, points: int | None = None, radius: float = 0.5, samples: int | None = None,
     tolerance: float = 1e-2, most: int = 200,
 ) -> pd.DataFrame:  # fmt: skip
-    """The loss at `points` x `points` places up to `radius` along the two sharpest directions of each run's model.
+    """The loss on the plane of the two sharpest directions of each run's model (FedFFT Fig. 7 and 8).
 
-    points: 21, at smoke scale 7, if nothing is said. radius: five times the papers' ρ; their axes are not known.
+    At `points` x `points` places up to `radius`. points: 21, at smoke scale 7, if nothing is said. radius: five times
+    the papers' ρ; their axes are not known.
     """
     sound = finished(results)
     directions = _directions(sound, samples, tolerance, most)
@@ -52,6 +56,7 @@ def surface(
     return landscape.surfaces(sound, directions, radius, points, samples or _by_scale(results, 50, 500))
 
 
+@measurement("random_plane")
 def random_plane(
     results: Results, points: int | None = None, radius: float = 1.0, samples: int | None = None
 ) -> pd.DataFrame:  # fmt: skip

@@ -1,4 +1,4 @@
-"""Whether earlier rounds sound on in later ones, and do harm: FedWMSAM's "momentum-echo oscillation"."""
+"""Whether steps of earlier rounds persist in later ones, and overshoot: FedWMSAM's "momentum-echo oscillation"."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from torch import Tensor
 
 from fednb.base.progress import bar_of
 from fednb.engines.objective import one_thread
-from fednb.metrics.align import GlobalLoss
 from fednb.metrics.cache import Measured, Question
 from fednb.metrics.tidy import about, finished, wanted
 from fednb.runs.probes import GLOBAL
+from fednb.study.measurements.alignment import GlobalLoss
+from fednb.study.measurements.registry import measurement
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from fednb.runs.grid import Results
     from fednb.runs.probes import Probe
 
-VERSION = 1  # of what is kept; see `once`
+VERSION = 1  # of what is stored; see `metrics.cache`
 PHASES = ("early", "late")  # the first and the second half of the rounds
 
 
@@ -73,9 +74,12 @@ def rises(run: Run) -> dict[int, float]:
     return {t: max(0.0, after - before) for (_, before), (t, after) in pairwise(seen)}
 
 
+@measurement("echo")
 @one_thread()
 def echo(results: Results, device: str = "auto") -> pd.DataFrame:
-    """What steps of the server do, round by round and by half of training; the probe keeps global in rounds on end.
+    """How the server's steps follow each other, by round and by half of training (FedWMSAM Fig. 3).
+
+    The probe must keep `global` in consecutive rounds.
 
     persistence: the cosine of a step with the one before. alternation: 1 if that is below 0, a step back. overshoot: 1
     if the loss over all clients' data rises along the step where it ends. loss rise: how much the test loss grew since
@@ -110,7 +114,7 @@ def _overshoots(
 
 
 def _measures(run: Run, turned: dict[int, float], beyond: Measured) -> dict[str, dict[int, float]]:
-    """What `echo` tells of one run, by measure and round."""
+    """The numbers that `echo` gives of one run, by measure and round."""
     over = zip(beyond["round"].tolist(), beyond["overshoot"].tolist(), strict=True)
     return {
         "persistence": turned,
@@ -120,11 +124,12 @@ def _measures(run: Run, turned: dict[int, float], beyond: Measured) -> dict[str,
     }
 
 
+@measurement("echoes")
 @one_thread()
 def echoes(results: Results, most: int = 5) -> pd.DataFrame:
-    """How long a step sounds: the mean cosine of steps that are 1, 2, ... `most` rounds apart, in the half they end in.
+    """How long a step persists: the mean cosine of steps that are 1, 2, ... `most` rounds apart (FedWMSAM Fig. 3).
 
-    nan where no two such steps were kept.
+    By the half of training that the later step is in; nan where no two such steps were kept.
     """
     import pandas as pd
 

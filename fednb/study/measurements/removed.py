@@ -13,6 +13,7 @@ from fednb.core.vectors import Layout
 from fednb.engines.objective import one_thread
 from fednb.filters import Filter
 from fednb.metrics.tidy import finished, probed
+from fednb.study.measurements.registry import measurement
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,9 +33,9 @@ def energy(x: Tensor, layout: Layout, where: str) -> float:
 def rows(x: Tensor, layout: Layout, filters: dict[str, Filter]) -> Iterator[dict[str, Any]]:
     """Shares of energy of gradients `[C, P]`, in the classifier and in all else; ḡ is their mean over clients.
 
-    "drift removed": 1 − Σ ‖Φ(g_k − ḡ)‖² / Σ ‖g_k − ḡ‖²; "mean removed": the same of ḡ, in which something of the drift
-    is left where clients are few; "mean over drift removed": what is lost for what is won, 1 where a filter does not
-    tell them apart. "share of the drift", under "no filter": how much of it lies in this part of the model.
+    "drift removed": 1 − Σ ‖Φ(g_k − ḡ)‖² / Σ ‖g_k − ḡ‖². "mean removed": 1 − ‖Φ(ḡ)‖² / ‖ḡ‖²; where clients are few,
+    something of the drift is left in ḡ. "mean over drift removed": what is lost for what is won, 1 where a filter does
+    not tell them apart. "share of the drift", under "no filter": how much of it lies in this part of the model.
     """
     mean = x.mean(0, keepdim=True)
     kinds = {"drift": x - mean, "mean": mean}
@@ -54,9 +55,13 @@ def _row(method: str, part: str, measure: str, value: float) -> dict[str, Any]:
     return {"method": method, "part": part, "measure": measure, "value": value}
 
 
+@measurement("removed")
 @one_thread()
 def removed(results: Results, filters: dict[str, str]) -> pd.DataFrame:
-    """`rows` of every probed round of every run; filters by their names in the table: {"5%": "highpass(0.05)"}."""
+    """What filters take away of drift and mean of probed gradients, see `rows` (notebooks/across/01).
+
+    filters: by their names in the table, such as {"5%": "highpass(0.05)"}.
+    """
     import pandas as pd
 
     made = {name: built(text) for name, text in filters.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fednb.metrics.tidy import about, probed
+from fednb.study.measurements.registry import measurement
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 RADIUS = "k.rho_k"  # what a probe keeps of FedSCAM's radius
 
 
+@measurement("drifts")
 def drifts(results: Results) -> pd.DataFrame:
     """The mean over clients of ‖w_k − w‖, w being the model that they received, in every round (FedSCAM Fig. 9)."""
     import pandas as pd
@@ -25,6 +27,7 @@ def drifts(results: Results) -> pd.DataFrame:
     return pd.DataFrame(rows).astype({"value": float})
 
 
+@measurement("radii")
 def radii(results: Results) -> pd.DataFrame:
     """The radius ρ_k of every client in every probed round, and the mean over clients (FedSCAM Fig. 1).
 

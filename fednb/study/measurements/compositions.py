@@ -19,12 +19,14 @@ from torch import Tensor
 from fednb.algorithms.catalogue import Axes, sums
 from fednb.base.progress import bar_of
 from fednb.base.streams import stream
-from fednb.core.record import Cohort, Server, Table
-from fednb.core.rounds import Method, blank, cost, observed_round
+from fednb.core.cost import cost
+from fednb.core.rounds import Method
 from fednb.core.vectors import Layout
+from fednb.engines.federation import Federation
 from fednb.engines.objective import one_thread
 from fednb.engines.problem import problem_of
 from fednb.engines.setting import Setting
+from fednb.study.measurements.registry import measurement
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,20 +123,11 @@ class Seen:
 @one_thread()
 def trained(method: Method, problem: Network, w: Tensor, setting: Setting) -> Seen:
     """The rounds of a setting: all clients come, every epoch is one step, and the rate stays as it is."""
-    layout, K, one = problem.layout, len(problem.x), w.new_ones(len(problem.x), 1)
-    s = Server(w, w[:0], method.buffers("on_server", layout, w), t=0, N=K, lr=setting.server_lr)
-    table, steps = Table(method.buffers("per_client", layout, w)), setting.epochs
-    for _ in range(setting.rounds):
-        rows = {**blank(method, layout, w, w[:0], K), **table.gather(range(K))}
-        k = Cohort(
-            range(K), rows, layout=layout, oracle=lambda x, b, step, *_, **fewer: (problem.gradients(x), one, one, b),
-            n=one.view(-1), steps=steps * one.view(-1), nominal_steps=steps, lr=setting.lr, p=one / K,
-            weight_decay=setting.weight_decay, clip_norm=setting.clip_norm,
-        )  # fmt: skip
-        sent = sum(observed_round(method, k, s))
-        table.scatter(range(K), k.values(table.start))
-    passes = float((k.evaluations - k.looks).sum()) / (K * steps)
-    return Seen(problem.accuracy(s.values(["w"])["w"]), passes, sent / (2 * layout.total))
+    federation = Federation(problem.gradients, w, clients=len(problem.x), layout=problem.layout)
+    numbers = {name: getattr(setting, name) for name in ("lr", "server_lr", "weight_decay", "clip_norm")}
+    last = federation.run(method, setting.rounds, steps=setting.epochs, **numbers).rounds[-1]
+    passes = float((last.gradients - last.looks).sum()) / (federation.clients * setting.epochs)
+    return Seen(problem.accuracy(last.w), passes, (last.down + last.up) / (2 * problem.layout.total))
 
 
 def called(names: dict[str, str]) -> str:
@@ -142,8 +135,11 @@ def called(names: dict[str, str]) -> str:
     return " + ".join(names[axis] for axis in AXES if names[axis] != NOTHING[axis]) or "FedAvg"
 
 
+@measurement("composed")  # our own study, on a small problem (notebooks/across/04)
 def composed(scale: str, axes: Axes, seeds: Sequence[int] | None = None, **problems: dict[str, Any]) -> pd.DataFrame:
-    """Every sum of an ascent, a filter and a correction, and what came of it: one row per sum, seed and measure.
+    """Every sum of an ascent, a filter and a correction on a small problem (notebooks/across/04).
+
+    One row per sum, seed and measure.
 
     problems: for each scale the settings of the small problem, its seeds, and ideas that it goes without. Measures:
     "accuracy" after the last round; "gradients per step" and "traffic", counted in it (they depend on no seed); what
@@ -221,8 +217,12 @@ def costs(axes: Axes, axis: str) -> dict[str, str]:
     }
 
 
+@measurement("compositions")  # our own study, on runs of a grid (notebooks/across/04)
 def of_runs(results: Results) -> pd.DataFrame:
-    """The same from the runs of a grid whose tags are an ascent, a filter and a correction: accuracy as reported."""
+    """Accuracies and contributions from the runs of a grid whose tags are an ascent, a filter and a correction.
+
+    Accuracy is as each run reports it. Our own study (notebooks/across/04).
+    """
     import pandas as pd
 
     rows = [

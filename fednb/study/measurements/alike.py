@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fednb.core.vectors import NoSuchLayer
 from fednb.metrics import embed, features
 from fednb.metrics.tidy import Cloud, finished
+from fednb.study.measurements.registry import measurement
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +27,7 @@ PANELS = ("a: perturbations", "b: class features", "c: client models")
 def clouds(
     results: Results, layers: Sequence[str] = LAYERS, after: Sequence[str] = AFTER, samples: int = 500
 ) -> list[Cloud]:  # fmt: skip
-    """The three clouds of every run and probed round, told apart by `panel`; the probe keeps perturbation and model.
+    """The three clouds of every run and probed round, one for each panel; the probe must keep perturbation and model.
 
     layers: of the perturbations and the models. after: where the features are taken, on `samples` test samples, one
     mean for each client and class. Of both, the first that the model has.
@@ -51,22 +52,28 @@ def _first(layers: Sequence[str], look: Callable[[str], list[Cloud]]) -> list[Cl
     return look(layers[-1])
 
 
+@measurement("spreads")
 def spreads(
     results: Results, layers: Sequence[str] = LAYERS, after: Sequence[str] = AFTER, samples: int = 500
 ) -> pd.DataFrame:  # fmt: skip
-    """How far each cloud spreads, and how far relative to its vectors' length; features within their class."""
+    """How far the vectors of each cloud spread, also relative to their length (FedFFT Fig. 4).
+
+    Features are compared within their class.
+    """
     return embed.spreads(clouds(results, layers, after, samples))
 
 
+@measurement("places")
 def places(
     results: Results, layers: Sequence[str] = LAYERS, after: Sequence[str] = AFTER, samples: int = 500
 ) -> pd.DataFrame:  # fmt: skip
-    """Where each vector lies in two principal axes, x and y; methods in the same ones."""
+    """Where each vector lies in two principal axes, x and y, that the methods share (FedFFT Fig. 4)."""
     return embed.points(clouds(results, layers, after, samples), "pca")
 
 
+@measurement("neighbours")
 def neighbours(
     results: Results, layers: Sequence[str] = LAYERS, after: Sequence[str] = AFTER, samples: int = 500
 ) -> pd.DataFrame:  # fmt: skip
-    """The same by t-SNE."""
+    """Where each vector lies by t-SNE, x and y: neighbours stay neighbours (beside FedFFT Fig. 4)."""
     return embed.points(clouds(results, layers, after, samples), "tsne")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fednb.study.measurements.registry import measurement
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -13,10 +15,12 @@ if TYPE_CHECKING:
 READ = {"best": "best round", "last": "last round", "mean_last_10": "mean of the last ten"}  # `report`, and in words
 
 
+@measurement("readouts")
 def readouts(results: Results) -> pd.DataFrame:
-    """Every run's curve read in three ways, in percent: which one stands as the method, the run's label as `run`.
+    """Every run's accuracy as best round, last round and mean of the last ten, in percent (notebooks/across/02).
 
-    The last ten are evaluated rounds. A diverged run has a best round and nothing else.
+    Which of the three stands in the column method, the run's label in `run`. The last ten are evaluated rounds. A
+    diverged run has a best round and nothing else.
     """
     import pandas as pd
 

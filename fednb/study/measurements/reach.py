@@ -12,6 +12,7 @@ from fednb.base.streams import stream
 from fednb.core.vectors import Layout, norm
 from fednb.metrics.tidy import finished, probed
 from fednb.models import build
+from fednb.study.measurements.registry import measurement
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,8 +23,9 @@ MEASURE = "length over radius"
 INPUTS = {"cnn-small": (1, 28, 28)}  # others: 32x32 in colour
 
 
+@measurement("lengths")
 def lengths(results: Results) -> pd.DataFrame:
-    """‖δ_k‖ / ρ in probed rounds, the mean over participants, at the first step of each.
+    """‖δ_k‖ / ρ in probed rounds, the mean over participants, at the first step of each (notebooks/across/03).
 
     At most 1 for a perturbation that is divided by its norm. Ascents that look along their own steps have none at the
     first and are of no use here.
@@ -38,11 +40,12 @@ def lengths(results: Results) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
+@measurement("flat_index")
 def flat_index(scale: str, models: list[str], draws: int = 1000, seed: int = 0) -> pd.DataFrame:
-    """How long FedLESAM's perturbation is with its code's flat index, where the update's numbers are Gaussian.
+    """How long FedLESAM's perturbation is with its code's flat index, if updates are Gaussian (notebooks/across/03).
 
     Needs no runs: with L tensors of n_j numbers, ‖δ‖/ρ = √(Σ n_j d_j²) / Σ |d_j| over L numbers d_j alone. The mean
-    over draws, and between which numbers nine in ten of them lie. scale: the same at all.
+    over draws, and between which numbers nine in ten of them lie. scale: makes no difference.
     """
     import pandas as pd
 

@@ -21,6 +21,7 @@ from fednb.metrics.drift import agreement
 from fednb.metrics.features import NeedsStatistics
 from fednb.metrics.tidy import about, finished, wanted
 from fednb.runs.probes import GLOBAL
+from fednb.study.measurements.registry import measurement
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from fednb.runs.grid import Results
     from fednb.runs.probes import Probe
 
-VERSION = 1  # of what is kept; see `once`
+VERSION = 1  # of what is stored; see `metrics.cache`
 MEASURES = ("alignment", "agreement")
 CHUNK = 500  # samples at a time; fixed, so that sums have one order
 
@@ -50,7 +51,7 @@ class GlobalLoss:
 
     @classmethod
     def of(cls, run: Run, device: str = "auto") -> GlobalLoss:
-        """That of a run's clients."""
+        """The mean loss over the samples of a run's clients."""
         data, parts = dealt(run.setting, run.seed)
         return cls(problem_of(run.setting, run.seed, device_of(device), data, parts), parts)
 
@@ -71,9 +72,10 @@ def alignments(delta: Tensor, g: Tensor) -> Tensor:
     return F.cosine_similarity(moved, g.double()[None], dim=-1, eps=1e-300)
 
 
+@measurement("alignment")
 @one_thread()
 def alignment(results: Results, device: str = "auto") -> pd.DataFrame:
-    """How the clients' perturbations lie to the global one and to each other, in every probed round.
+    """How clients' perturbations lie to the global one and to each other, in every probed round (FedWMSAM Fig. 2).
 
     alignment: the mean over clients of cos(δ_k, ∇F(w)), ∇F that of all clients' data at the model w that the round
     starts from, which is the direction of the perturbation of the global loss. agreement: the mean cosine between two

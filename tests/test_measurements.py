@@ -1,13 +1,22 @@
 """What is measured on runs, from histories that are written out; and a page that measures without runs."""
 
+import re
+import shutil
+import subprocess
+import sys
 from math import isnan
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+import fednb
 from fednb.engines.problem import class_counts
 from fednb.engines.setting import Setting
-from fednb.study.evidence import EVIDENCE, accuracy, client_sizes, curves, early, last_round, late, setbacks, thinned
+from fednb.study.measurements.accuracy import accuracy
+from fednb.study.measurements.client_data import client_sizes
+from fednb.study.measurements.curves import curves, early, last_round, late, setbacks, thinned
+from fednb.study.measurements.registry import MEASUREMENTS, UnknownEvidence, measurement, measurement_named
 from fednb.study.page import Page
 
 
@@ -72,7 +81,7 @@ def test_a_page_measures_a_section_without_runs(tmp_path, monkeypatch):
     table = page.measure("class_skew", "fig5", seeds=[7])
     assert set(table["grid"]) == {"fig5"} and set(table["seed"]) == {7} and len(table) == 2
     assert (tmp_path / "fig5_class_skew.csv").exists() and not (tmp_path / "runs.json").exists()
-    assert table.drop(columns="grid").equals(EVIDENCE["class_skew"]("smoke", seeds=[7], **how))
+    assert table.drop(columns="grid").equals(MEASUREMENTS["class_skew"]("smoke", seeds=[7], **how))
 
 
 @pytest.mark.parametrize("accuracies, wanted", [
@@ -148,8 +157,49 @@ def test_the_best_of_equals_or_of_nobody_is_one_run_or_none():
 def test_gains_are_over_the_same_setting_and_seed():
     """X over Y at 0.1: 50 − 30 and 60 − 20; at 0.6 Y was not run with seed 1, and Y itself has no row."""
     seen = {("Y", 0.1): [30, 20], ("X", 0.1): [50, 60], ("Y", 0.6): [10], ("X", 0.6): [15, 99]}
-    table = EVIDENCE["gained"](several(seen), over="Y")
+    table = MEASUREMENTS["gained"](several(seen), over="Y")
     assert table[["alpha", "seed", "value"]].fillna(-1).values.tolist() == [
         [0.1, 0, 20], [0.1, 1, 40], [0.6, 0, 5], [0.6, 1, -1]
     ]  # fmt: skip
     assert set(table["method"]) == {"X"} and set(table["measure"]) == {"gain"}
+
+
+def test_a_measurement_is_registered_where_it_is_written(monkeypatch):
+    """The function stays as it is; a name is given once; asking for another name lists those that there are."""
+    monkeypatch.setattr("fednb.study.measurements.registry.MEASUREMENTS", known := {})
+
+    @measurement("mine")
+    def mine(results):
+        return results
+
+    assert known == {"mine": mine} and measurement_named("mine") is mine
+    with pytest.raises(ValueError, match="two measurements are called 'mine'"):
+        measurement("mine")(accuracy)
+    with pytest.raises(UnknownEvidence, match="no evidence 'other'; there is mine"):
+        measurement_named("other")
+
+
+def test_a_new_file_is_all_that_a_measurement_needs(tmp_path):
+    """A copy of the package with one more file in measurements/: its name is known."""
+    package = Path(fednb.__file__).parent
+    shutil.copytree(package, tmp_path / "fednb", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "fednb/study/measurements/new.py").write_text(
+        "from fednb.study.measurements.registry import measurement\n"
+        '@measurement("brand_new")\ndef brand_new(results):\n    return results\n'
+    )
+    code = "from fednb.study.measurements.registry import MEASUREMENTS; print(*MEASUREMENTS)"
+    known = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert set(known.stdout.split()) == {*MEASUREMENTS, "brand_new"}
+
+
+@pytest.mark.parametrize("name", sorted(MEASUREMENTS))
+def test_a_measurement_says_which_figure_it_is_for(name):
+    """In its docstring, or beside the line that registers a function of `metrics`."""
+    folder = Path(fednb.__file__).parent / "study/measurements"
+    beside = re.findall(
+        rf'^measurement\("{name}"\)\(.*\)  # (.+)$', "\n".join(p.read_text() for p in folder.glob("*.py")), re.M
+    )
+    said = " ".join([getattr(MEASUREMENTS[name], "__doc__", ""), *beside])
+    assert re.search(
+        r"(FedFFT|SpecGradFilter|FedSCAM|FedWMSAM|FedFSA|notebooks/across/\d|tables of all papers)", said
+    ), name

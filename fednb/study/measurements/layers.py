@@ -15,6 +15,7 @@ from fednb.metrics import cka
 from fednb.metrics.drift import Turned, divergence
 from fednb.metrics.features import PENULTIMATE
 from fednb.metrics.tidy import finished, probed
+from fednb.study.measurements.registry import measurement
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,6 +56,7 @@ def rows(x: Tensor, layout: Layout, filter: Filter, draws: int = 5) -> Iterator[
     yield {"method": AFTER, "measure": "excess", "value": (left[AFTER] - left[CONTROL]).max()}
 
 
+@measurement("left_by_filter")
 @one_thread()
 def left_by_filter(results: Results, ratio: float = 0.05, draws: int = 5) -> pd.DataFrame:
     """SpecGradFilter's Figure 2 from probed gradients, with a control: `rows` of every run and round.
@@ -71,6 +73,7 @@ def left_by_filter(results: Results, ratio: float = 0.05, draws: int = 5) -> pd.
     return pd.DataFrame(found)
 
 
+@measurement("likeness")
 def likeness(results: Results, samples: int = 256) -> pd.DataFrame:
     """SpecGradFilter's Figure 7 from probed models: linear CKA between clients, on the same test samples.
 

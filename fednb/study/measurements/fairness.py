@@ -1,4 +1,4 @@
-"""How alike one model serves its clients: its test accuracy on the mix of classes that each of them has."""
+"""How evenly one model serves its clients: its test accuracy on the mix of classes that each of them has."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from fednb.base.progress import bar_of
 from fednb.engines.objective import one_thread
 from fednb.engines.problem import class_counts
 from fednb.metrics.sample import CHUNK, Sample, evaluating, sample_of
+from fednb.study.measurements.registry import measurement
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,10 +41,11 @@ def by_class(sample: Sample, w: torch.Tensor) -> np.ndarray:
     return np.array([100 * right[y == c].mean() if (y == c).any() else nan for c in range(int(y.max()) + 1)])
 
 
+@measurement("by_client")
 def by_client(results: Results, samples: int = 2000, device: str = "auto") -> pd.DataFrame:
     """The last model's accuracy at each client, in percent, and their standard deviation, "spread over clients".
 
-    At a client it is that of test samples in the client's own mix of classes (the other reading of FedSCAM's Fig. 7).
+    At a client it is that of test samples in the client's own mix of classes (FedSCAM Fig. 7, read as over clients).
     samples: of the test set, the same for all runs. A diverged run has nan.
     """
     import pandas as pd

@@ -16,6 +16,7 @@ from fednb.metrics import embed, features
 from fednb.metrics.cache import Measured, Question
 from fednb.metrics.sample import sample_of
 from fednb.metrics.tidy import about, finished
+from fednb.study.measurements.registry import measurement
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from fednb.runs.experiment import Run
     from fednb.runs.grid import Results
 
-VERSION = 1  # of what is kept; see `once`
+VERSION = 1  # of what is stored; see `metrics.cache`
 
 
 def silhouette(x: np.ndarray | Tensor, y: Tensor) -> float:
@@ -36,10 +37,11 @@ def silhouette(x: np.ndarray | Tensor, y: Tensor) -> float:
     return float(silhouette_score(np.asarray(x, dtype=np.float64), np.asarray(y)))
 
 
+@measurement("separation")
 def separation(
     results: Results, samples: int | None = None, layer: str = features.PENULTIMATE, device: str = "auto"
 ) -> pd.DataFrame:  # fmt: skip
-    """The silhouette of the classes in the global model's features, and in the t-SNE plane that the paper draws.
+    """The silhouette of the classes in the global model's features, and in their t-SNE plane (FedWMSAM Fig. 5).
 
     samples: test samples, the same for all runs; 500, at smoke scale 100, if nothing is said.
     """
@@ -52,10 +54,14 @@ def separation(
     return pd.DataFrame(rows)
 
 
+@measurement("class_points")
 def class_points(
     results: Results, samples: int | None = None, layer: str = features.PENULTIMATE, device: str = "auto"
 ) -> pd.DataFrame:  # fmt: skip
-    """Where each test sample lies by t-SNE of the global model's features, x and y, each run in axes of its own."""
+    """Where each test sample lies by t-SNE of the global model's features, x and y (FedWMSAM Fig. 5).
+
+    Each run has axes of its own; samples: as in `separation`.
+    """
     import pandas as pd
 
     rows = []
@@ -64,10 +70,11 @@ def class_points(
     return pd.DataFrame(rows)
 
 
+@measurement("discrepancy")
 def discrepancy(results: Results, samples: int | None = None, layer: str = features.PENULTIMATE) -> pd.DataFrame:
-    """How far the client models' mean features of a class lie apart: their spread within a class, and relative to size.
+    """How far the client models' mean features of a class lie apart, also relative to their size (FedWMSAM Fig. 5).
 
-    The probe keeps model. See `embed.spreads`.
+    The probe must keep model. See `embed.spreads`.
     """
     sound = finished(results)
     return embed.spreads(features.clouds(sound, layer, samples or _by_scale(results), progress=False))

@@ -16,21 +16,22 @@ from fednb.engines import device_of
 from fednb.engines.objective import one_thread
 from fednb.engines.problem import dealt, own_split, problem_of
 from fednb.metrics.cache import Measured, Question
-from fednb.metrics.sample import Loss, Sample, drawn
+from fednb.metrics.sample import Loss, Sample, arithmetic_of, drawn
 from fednb.metrics.tidy import finished, probed
+from fednb.study.measurements.registry import measurement
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fednb.runs.experiment import Run
     from fednb.runs.grid import Results
-    from fednb.runs.probes import Kept
+    from fednb.runs.probes import Probed
 
-VERSION = 1  # of what is kept; see `once`
+VERSION = 1  # of what is stored; see `metrics.cache`
 SHARPNESS, CHANCE = "layer alone", "chance"
 EQ7, EQ8, EQ9, EQ10 = "Eq. 7", "Eq. 8", "Eq. 9", "Eq. 10"
 SUM, MEAN, RELEASED = "Eq. 11, sum", "Eq. 11, mean", "Eq. 11, released"
-STEPS = (SHARPNESS, EQ7, EQ8, EQ9, EQ10, SUM, MEAN, RELEASED)  # the paper's way from sharpness to its score
+STEPS = (SHARPNESS, EQ7, EQ8, EQ9, EQ10, SUM, MEAN, RELEASED)  # the paper's steps from sharpness to its score
 READINGS = {SUM: ("paper", "sum"), MEAN: ("paper", "mean"), RELEASED: ("released", "mean")}
 
 
@@ -40,7 +41,7 @@ def scores(loss: Loss, w: Tensor, w0: Tensor, layout: Layout, rho: float) -> dic
     w, w0: the client's model and the one it received. ε = ρ ∇L(w)/‖∇L(w)‖ is SAM's perturbation, ε_k its part in a
     layer. "layer alone": what the loss rises by where all of ρ goes into the layer, along its own gradient. Eq. 7: what
     taking ε_k away from w + ε changes (the paper prints ε_k on both sides). Eq. 8: its first order, |∇_k L(w + ε)·ε_k|.
-    Eq. 9 and 10: the same with the way back, ε = w0 − w. Eq. 11: the squares of that, as `FlexibleRadius` has them.
+    Eq. 9 and 10: Eq. 7 and 8 with ε = w0 − w, back to w0. Eq. 11: the squares of that, as `FlexibleRadius` has them.
     """
     g = gradient(loss, w)
     here, uphill, back = float(loss(w)), rho * unit(g), w0 - w
@@ -72,9 +73,10 @@ def first_order(loss: Loss, w: Tensor, eps: Tensor, layout: Layout) -> Tensor:
 def gradient(loss: Loss, w: Tensor) -> Tensor:
     """∇L(w), piece by piece where the loss has pieces."""
     out = torch.zeros_like(w)
-    for piece in getattr(loss, "pieces", [loss]):
-        leaf = w.detach().requires_grad_()
-        out += torch.autograd.grad(piece(leaf), leaf)[0]
+    with arithmetic_of(loss):
+        for piece in getattr(loss, "pieces", [loss]):
+            leaf = w.detach().requires_grad_()
+            out += torch.autograd.grad(piece(leaf), leaf)[0]
     return out
 
 
@@ -130,16 +132,17 @@ def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
+@measurement("sensitivity")
 @one_thread()
 def of_layers(
     results: Results, radii: tuple[float, ...] = (0.1, 0.9), top: int = 2, samples: int | None = None,
     device: str = "auto",
 ) -> pd.DataFrame:  # fmt: skip
-    """`rows` of every run and radius, from probed models and moves; and each layer's share of all scores, by client.
+    """How well every step from Eq. 7 to 11 of FedFSA ranks layers: `rows` of every run and radius, from probed models.
 
-    The column method says which step, `training` which method trained the clients. The loss is that on the client's
-    training samples, `samples` of them (500; at smoke scale 50), in double precision and evaluation mode. radii: 0.1 is
-    ρ on Fashion-MNIST and CIFAR-10, 0.9 the larger one on CIFAR-100.
+    And each layer's share of all scores, by client. The column method says which step, `training` which method trained
+    the clients. The loss is that on the client's training samples, `samples` of them (500; at smoke scale 50), in fp64
+    and evaluation mode. radii: 0.1 is ρ on Fashion-MNIST and CIFAR-10, 0.9 the larger one on CIFAR-100.
     """
     import pandas as pd
 
@@ -161,7 +164,7 @@ def of_layers(
     return pd.DataFrame(found)
 
 
-def _by_client(losses: Callable[[], list[Sample]], kept: Kept, rho: float) -> Measured:
+def _by_client(losses: Callable[[], list[Sample]], kept: Probed, rho: float) -> Measured:
     """`scores` of every client that was probed, `[C, L]`; what it received is its model without its move."""
     found = []
     with bar_of(len(kept.clients), f"layers within {rho:g}", unit="client") as bar:
@@ -172,7 +175,7 @@ def _by_client(losses: Callable[[], list[Sample]], kept: Kept, rho: float) -> Me
     return {step: torch.stack([each[step] for each in found]) for step in STEPS}
 
 
-def _shares(each: list[dict[str, Tensor]], kept: Kept, chosen: list[int]) -> Iterator[dict[str, Any]]:
+def _shares(each: list[dict[str, Tensor]], kept: Probed, chosen: list[int]) -> Iterator[dict[str, Any]]:
     """Every score of every layer, divided by the sum over layers so that steps can be compared."""
     for client, found in zip(kept.clients, each, strict=True):
         for step, values in found.items():

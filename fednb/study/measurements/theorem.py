@@ -17,11 +17,11 @@ from torch import Tensor
 from fednb.algorithms.catalogue import method
 from fednb.base.progress import bar_of
 from fednb.base.streams import stream
-from fednb.core.record import Cohort, Server, Table
-from fednb.core.rounds import Method, blank, observed_round
-from fednb.core.vectors import Layout
+from fednb.core.rounds import Method
+from fednb.engines.federation import Federation
 from fednb.engines.objective import one_thread
 from fednb.filters import HighPass, bins
+from fednb.study.measurements.registry import measurement
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,31 +104,24 @@ def path(
     method: Method, problem: Quadratics, w: Tensor, rounds: int, lr: float, tick: Callable[[], object] = lambda: None
 ) -> Path:
     """Rounds of a method, all clients taking STEPS steps in each."""
-    layout, K = Layout(("w",), (tuple(w.shape),)), len(problem.pull)
-    s = Server(w, w[:0], method.buffers("on_server", layout, w), t=0, N=K, lr=1.0)
-    table, one, out = Table(method.buffers("per_client", layout, w)), w.new_ones(K, 1), Path()
+    going = Federation(problem.gradients, w, clients=len(problem.pull)).start(method, steps=STEPS, lr=lr)
+    out = Path([_squared(problem, w)])
     for _ in range(rounds):
-        out.squared.append(_squared(problem, s))
-        rows = {**blank(method, layout, w, w[:0], K), **table.gather(range(K))}
-        k = Cohort(
-            range(K), rows, layout=layout, oracle=lambda x, b, step, *_, **fewer: (problem.gradients(x), one, one, b),
-            n=one.view(-1), steps=STEPS * one.view(-1), nominal_steps=STEPS, lr=lr, p=one / K,
-        )  # fmt: skip
-        observed_round(method, k, s)
-        table.scatter(range(K), k.values(table.start))
-        moved = k.values(["delta"])["delta"]
-        out.apart.append(float((moved - moved.mean(0)).square().sum(-1).mean()) / (lr * STEPS) ** 2)
+        seen = going.next()
+        out.squared.append(_squared(problem, seen.w))
+        spread = (seen.moves - seen.moves.mean(0)).square().sum(-1).mean()
+        out.apart.append(float(spread) / (lr * STEPS) ** 2)
         tick()
-    out.squared.append(_squared(problem, s))
     return out
 
 
-def _squared(problem: Quadratics, s: Server) -> float:
-    return float(problem.gradient(s.values(["w"])["w"]).square().sum())
+def _squared(problem: Quadratics, w: Tensor) -> float:
+    return float(problem.gradient(w).square().sum())
 
 
+@measurement("theorem")  # SpecGradFilter Theorem IV.1
 def theorem(scale: str) -> pd.DataFrame:
-    """All that the notebook of Theorem IV.1 shows. Two bands in which clients differ, two in which ∇F starts.
+    """SpecGradFilter's Theorem IV.1 in numbers: two bands in which clients differ, two in which ∇F starts.
 
     With the theorem's rate η = 1 / (√T E L): "squared gradient" by round at the largest T; "mean squared gradient", the
     left side of Eq. 10, for every T, beside the first term of its right side; "growth", how much √T times that mean

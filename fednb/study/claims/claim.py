@@ -1,0 +1,242 @@
+"""A claim, as papers/<id>/claims.toml has it, and the kinds of rules that it can be.
+
+A kind of rule is a function from a claim and a tidy table to true or false, setting by setting. It is registered by
+`@rule` in one of the files beside this one, and `Claim.kind` names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fednb.base.checks import is_number, is_text, passes
+from fednb.base.inputs import closest, one_line, shown
+from fednb.study.claims.tables import varied
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = ("method", "seed", "measure", "value")  # of every table that claims are judged on
+Judged = dict[str, tuple[bool, str]]  # by setting: whether the rule holds there, and the numbers in words
+
+
+class BadClaim(ValueError):
+    """A claim that lacks a field, or has one that is unknown or of another kind than it should be."""
+
+
+class BadTable(ValueError):
+    """A table without the columns that every claim looks at."""
+
+
+def _is_name(value: Any) -> bool:
+    return is_text(value) and value != ""
+
+
+def _is_cell(value: Any) -> bool:
+    return isinstance(value, bool) or is_number(value) or is_text(value)
+
+
+def _one_or_several(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda v: test(v) or (isinstance(v, list | tuple) and len(v) > 0 and all(map(test, v)))
+
+
+Form = tuple[str, Callable[[Any], bool]]
+NAME: Form = ("a text of one line", _is_name)
+NAMES: Form = ("a name, or a list of names", _one_or_several(_is_name))
+BOUND: Form = ("a number", lambda v: is_number(v) or (isinstance(v, float) and v in (inf, -inf)))
+FORMS: dict[str, Form] = {
+    "id": NAME,
+    "section": NAME,
+    "says": ("a text", lambda v: isinstance(v, str) and v != ""),
+    "kind": NAME,
+    "measure": NAME,
+    "tolerance": ("a finite number", is_number),
+    "left": NAMES,
+    "right": NAMES,
+    "where": ("a table of values, or of lists of them", lambda v: all(map(_one_or_several(_is_cell), v.values()))),
+    "along": NAME,
+    "at": NAMES,
+    "least": BOUND,
+    "most": BOUND,
+    "table": NAME,
+}
+REQUIRED = ("id", "section", "says", "kind")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One sentence of a paper as a rule that a table can fail.
+
+    left, right: the methods it is about, by the names of the paper's table. where: the settings it is about; all if
+    empty. along: the column it goes along, between `least` and `most`; at: values of it that it singles out. table: the
+    printed table that it is read from.
+    """
+
+    paper: str
+    id: str
+    section: str
+    says: str
+    kind: str
+    measure: str = "accuracy"
+    tolerance: float = 0.0
+    left: tuple[str, ...] = ()
+    right: tuple[str, ...] = ()
+    where: dict[str, Any] = field(default_factory=dict)
+    along: str = ""
+    at: tuple[str, ...] = ()
+    least: float = -inf
+    most: float = inf
+    table: str = ""
+    printed: Any = field(default=None, compare=False, repr=False)  # that table, tidy, where there is one
+
+    @classmethod
+    def of(cls, paper: str, described: dict[str, Any], printed: pd.DataFrame | None = None) -> Claim:
+        """From a table of a claims file, whose entries are the fields; BadClaim where one is not as it should be."""
+        _refuse_misspelled(described)
+        names: dict[str, Any] = {
+            side: _several(described[side]) for side in ("left", "right", "at") if side in described
+        }
+        return cls(paper, **described | names, printed=printed)
+
+    @property
+    def rule_kind(self) -> Rule:
+        """The registered rule that `kind` names."""
+        return RULES[self.kind]
+
+    def check(self) -> None:
+        """Refuse a claim that lacks what its kind looks at."""
+        if lacking := [name for name in self.rule_kind.needs if not getattr(self, name)]:
+            raise BadClaim(f"claim {one_line(self.id, 80)}: a claim of the kind {self.kind} needs `{lacking[0]}`")
+        if self.rule_kind.paired and len(self.left) != len(self.right):
+            counts = f"{len(self.left)} and {len(self.right)} names"
+            raise BadClaim(f"claim {one_line(self.id, 80)}: {self.kind} takes left and right two by two, not {counts}")
+
+    @property
+    def rule(self) -> str:
+        """What is tested, in words, with the names and numbers of this claim."""
+        words = {name: getattr(self, name) for name in ("along", "measure", "tolerance", "least", "most")}
+        words |= {side: " and ".join(getattr(self, side)) for side in ("left", "right", "at")}
+        there = f" ({', '.join(f'{k} {_words(v)}' for k, v in self.where.items())})" if self.where else ""
+        return self.rule_kind.words.format(**words) + there
+
+    def about(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The rows of a tidy table that the claim is about: its section's, its measure, its settings."""
+        mine = table[table["measure"] == self.measure]
+        if "grid" in mine:
+            mine = mine[mine["grid"] == self.section]
+            mine = mine[[c for c in mine if c in COLUMNS or mine[c].notna().any()]]  # no columns of other sections
+        for column, value in self.where.items():
+            if column in mine:
+                mine = mine[mine[column].isin(value if isinstance(value, list) else [value])]
+        return mine
+
+    def absent(self, mine: pd.DataFrame) -> list[str]:
+        """The methods that it is about and that were not run at all; of the first of all, those that the paper has."""
+        named = [*self.left, *self.right]
+        if self.rule_kind.of_all and self.printed is not None:
+            named += list(self.about(self.printed)["method"])
+        return [name for name in dict.fromkeys(named) if name not in set(mine["method"])]
+
+    def without(self, absent: list[str]) -> Claim | None:
+        """The claim about the methods that were run; None where none are left."""
+        if self.rule_kind.paired:
+            pairs = [p for p in zip(self.left, self.right, strict=True) if not set(p) & set(absent)]
+            left, right = tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
+        else:
+            left, right = (tuple(name for name in side if name not in absent) for side in (self.left, self.right))
+        lost = (self.left and not left) or (self.right and not right)
+        return None if lost else replace(self, left=left, right=right)
+
+    def unfit(self, mine: pd.DataFrame) -> str:
+        """Why rows that the claim is about cannot be judged; an empty text where they can."""
+        rule = self.rule_kind
+        looked_at = [self.along] * ("along" in rule.needs) + ["band"] * rule.bands
+        if lacking := [name for name in looked_at if name not in mine]:
+            return f"the table has no column {shown(lacking[0])}"
+        if rule.bands and len(apart := varied(mine)) > 1:
+            return f"bands are compared along one setting, not along {one_line(', '.join(map(str, apart)), 100)}"
+        for name in looked_at + (varied(mine) if rule.bands else []):
+            kinds = {"text" if isinstance(v, str) else "number" for v in mine[name].dropna()}
+            if len(kinds) > 1 or (rule.between and "text" in kinds):
+                return f"the column {shown(name)} must have numbers alone"
+        return ""
+
+    def not_finite(self, mine: pd.DataFrame) -> list[str]:
+        """The numbers that it depends on and that are missing or not finite, by method and seed."""
+        if not self.rule_kind.of_all and self.left:
+            mine = mine[mine["method"].isin([*self.left, *self.right])]
+        if self.rule_kind.between:
+            mine = mine[mine[self.along].isna() | mine[self.along].between(self.least, self.most)]
+        broken = mine[~np.isfinite(mine["value"]) | mine["seed"].isna() | mine["method"].isna()]
+        return list(dict.fromkeys(f"{m} seed {s}: {v:g}" for m, s, v in broken[["method", "seed", "value"]].to_numpy()))
+
+    def judge(self, table: pd.DataFrame) -> Judged:
+        """For one seed: setting -> (true or false, the numbers)."""
+        return self.rule_kind.test(table, self)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A kind of rule that claims can be.
+
+    test: from the rows of one seed and the claim to true or false in every setting. needs: the fields of a claim that
+    it looks at. paired: left and right are taken two by two. of_all: about one method among all of the paper. between:
+    along a column of numbers, from the claim's `least` to its `most`. bands: about curves over frequency bands.
+    """
+
+    test: Callable[[Any, Claim], Judged]
+    needs: tuple[str, ...] = ()
+    paired: bool = False
+    of_all: bool = False
+    between: bool = False
+    bands: bool = False
+
+    @property
+    def words(self) -> str:
+        """The rule in words, with fields of a claim in braces: the first line of the function's docstring."""
+        return self.test.__doc__ or ""
+
+
+RULES: dict[str, Rule] = {}  # by the name that claims.toml has for it
+
+
+def rule(*needs: str, **more: bool) -> Callable[[Callable[[Any, Claim], Judged]], Callable[[Any, Claim], Judged]]:
+    """Register a function as a kind of rule under its own name; needs and more: see `Rule`."""
+
+    def register(test: Callable[[Any, Claim], Judged]) -> Callable[[Any, Claim], Judged]:
+        RULES[test.__name__] = Rule(test, needs, **more)
+        return test
+
+    return register
+
+
+def _refuse_misspelled(described: dict[str, Any]) -> None:
+    """Refuse a description with fields that are unknown, lacking, or of another kind than they should be."""
+    who = f"claim {one_line(str(described.get('id', 'without id')), 80)}"
+    for name in described:
+        if name not in FORMS:
+            raise BadClaim(f"{who}: no field {shown(name)}; closest: {closest(str(name), FORMS, ', '.join(FORMS))}")
+    for name in REQUIRED:
+        if name not in described:
+            raise BadClaim(f"{who}: `{name}` is not there; it must be {FORMS[name][0]}")
+    for name, value in described.items():
+        allowed, test = FORMS[name]
+        if not passes(test, value) and not (name in ("left", "right", "at", "where") and value in ((), {})):
+            raise BadClaim(f"{who}: {name} = {shown(value)}, must be {allowed}")
+    if described["kind"] not in RULES:
+        near = closest(described["kind"], RULES)
+        raise BadClaim(
+            f"{who}: kind = {shown(described['kind'])}, must be one of {', '.join(sorted(RULES))}; closest: {near}"
+        )
+
+
+def _several(names: str | list[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _words(value: Any) -> str:
+    return " or ".join(map(str, value)) if isinstance(value, list) else str(value)
