@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c $(PIN
 export FEDNB_STORE ?= $(CURDIR)/.fednb
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test unit notebooks test-faults test-browser site lab lint clean
+.PHONY: demo test unit notebooks test-faults test-wheel test-browser site lab lint clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.notebooks
@@ -27,6 +27,10 @@ notebooks: $(VENV)/.test
 test-faults: $(VENV)/.test
 	$(BIN)/python -m pytest -p no:nbmake -m faults -n 2 --durations=5 tests/faults
 
+# The built wheel in an environment without this checkout; WHEEL=whole installs its dependencies anew as well.
+test-wheel: $(VENV)/.test
+	$(BIN)/python -m pytest -p no:nbmake -m wheel --durations=5 tests/wheel
+
 # The explorers in a real browser: an installed Chrome or Chromium, or Debian's, which it installs where it may.
 test-browser: $(VENV)/.browser
 	$(BIN)/python tests/browser/chromium.py
@@ -38,8 +42,7 @@ site: $(VENV)/.notebooks
 	$(BIN)/fednb publish --out build/site && exit $$failed
 
 lab: $(VENV)/.notebooks
-	$(BIN)/jupyter lab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir=notebooks $(if $(filter 0,$(shell id -u)),--allow-root) \
-	  --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate --LabApp.news_url=None $(LAB)
+	$(BIN)/fednb lab --to notebooks -- $(LAB)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -4,11 +4,15 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from fednb.base.version import __version__
+
 ROOT = Path(__file__).parent.parent
 PINS_FILE = ".ci/constraints.txt"
+RELEASE_FILES = ("README.md", "LICENSE", "CITATION.cff", "CHANGELOG.md", "CONTRIBUTING.md")
 
 
 def pins() -> dict[str, str]:
@@ -55,9 +59,10 @@ def test_conda_installs_every_extra():
 
 def test_ci_is_exactly_what_the_readme_says():
     commands = [line for line in (ROOT / ".ci/run").read_text().splitlines() if line and not line.startswith("#")]
-    assert commands[-3:] == ["make test", "make test-faults", "exec make test-browser"]
+    run = [command.removeprefix("exec ") for command in commands if "make " in command]
+    assert run == ["make lint", "make test", "make test-faults", "make test-wheel", "make test-browser"]
     readme = (ROOT / "README.md").read_text()
-    assert all(f"    {command} " in readme for command in ("make test", "make test-faults", "make test-browser"))
+    assert all(f"    {command} " in readme for command in run)
 
 
 def test_top_level_is_as_designed():
@@ -67,8 +72,8 @@ def test_top_level_is_as_designed():
     top = {line.split("/")[0] for line in listed.splitlines()}
     plain = {name for name in top if not name.startswith(".")}
     assert plain <= {
+        *RELEASE_FILES,
         "pyproject.toml",
-        "README.md",
         "environment.yml",
         "Makefile",
         "fednb",
@@ -76,3 +81,39 @@ def test_top_level_is_as_designed():
         "papers",
         "tests",
     }
+
+
+@pytest.mark.parametrize("name", RELEASE_FILES)
+def test_a_release_has_its_files(name):
+    assert (ROOT / name).read_text(encoding="utf-8").strip()
+
+
+def test_the_licence_is_mit_everywhere():
+    assert (ROOT / "LICENSE").read_text().startswith("MIT License\n\nCopyright (c) 2026 the fednb authors\n")
+    assert "\nlicense: MIT\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_version_and_date_are_the_same_in_citation_and_changelog():
+    """The newest entry of the changelog is this version; the citation has its date."""
+    cited = (ROOT / "CITATION.cff").read_text()
+    newest = re.search(r"^## \[(.+)\] - (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest and newest[1] == __version__
+    assert f"\nversion: {__version__}\n" in cited and f'\ndate-released: "{newest[2]}"\n' in cited
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 200
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "tests/faults/README.md"])
+def test_links_in_pages_lead_to_files(page):
+    links = re.findall(r"\]\(([^)#]+)", (ROOT / page).read_text())
+    inside = [link for link in links if not link.startswith("https://")]
+    assert [link for link in inside if not (ROOT / page).parent.joinpath(link).exists()] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_paths_named_in_pages_are_there(page):
+    """`fednb/...`, `tests/...`, `papers/...` and `notebooks/...` in backticks, unless a part is to be filled in."""
+    named = re.findall(r"`((?:fednb|tests|papers|notebooks)/[\w./-]+)`", (ROOT / page).read_text())
+    assert named and [name for name in named if not (ROOT / name).exists()] == []

@@ -6,7 +6,12 @@ import os
 import subprocess
 from pathlib import Path
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
+"""The version of fednb: three numbers with dots between them.
+
+>>> fn.__version__.count(".")
+2
+"""
 
 
 def commit() -> str | None:

@@ -21,6 +21,7 @@ from fednb.base.processes import ending
 from fednb.base.progress import bar_of
 from fednb.base.streams import whole_seeds
 from fednb.bench.command import add_bench
+from fednb.cli.lab import add_lab
 from fednb.cli.store import add_store
 from fednb.data import sources
 from fednb.engines import ENGINES
@@ -74,12 +75,13 @@ class OneLineParser(argparse.ArgumentParser):
 
 def parser() -> argparse.ArgumentParser:
     top = OneLineParser(prog="fednb", description=__doc__)
-    names = "ls | run | notebook | grid | verify | publish | show | store | bench"
+    names = "ls | run | lab | notebook | grid | verify | publish | show | store | bench"
     verbs = top.add_subparsers(required=True, metavar=names)
     ls = verbs.add_parser("ls", help="what there is")
     ls.add_argument("what", choices=sorted(LISTS))
     ls.set_defaults(do=do_ls)
     _add_run(verbs.add_parser("run", help="run one method in one setting, or resume it, or show it if it is finished"))
+    add_lab(verbs.add_parser("lab", help="copy the notebooks to a folder of yours and open JupyterLab there"))
     book = verbs.add_parser("notebook", help="execute a notebook headless, or all of them")
     book.add_argument("name", nargs="?", help="such as fedfft/01; `fednb ls notebooks` lists all")
     book.add_argument("--all", action="store_true", help="all that were not executed as they are now")
@@ -87,7 +89,8 @@ def parser() -> argparse.ArgumentParser:
     book.add_argument("--scale", default="smoke", help=" | ".join(SCALES))
     book.add_argument("-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
     book.add_argument("--plain", action="store_true", help="as one Python program, where there is no Jupyter")
-    book.add_argument("--keep", action="store_true", help="copy tables, figures and provenance to papers/<id>/results")
+    book.add_argument("--keep", action="store_true", help="copy tables, figures and provenance to papers/<id>/results, "
+                      "or to FEDNB_RESULTS, or to the store where fednb was installed")  # fmt: skip
     book.set_defaults(do=do_notebook)
     grids = verbs.add_parser(
         "grid", help="the runs behind a paper's tables and figures: how far they are, or make them"
@@ -100,6 +103,7 @@ def parser() -> argparse.ArgumentParser:
     grids.set_defaults(do=do_grid)
     claims = verbs.add_parser("verify", help="run a paper's grids, or those of all papers, and judge their claims")
     claims.add_argument("paper", nargs="?", help="its id; `fednb ls papers` lists all")
+    claims.add_argument("--section", help="one section of the paper, such as table1")
     claims.add_argument("--all", action="store_true", help="all papers in one table, as CSV and as a web page too")
     _add_scale(claims)
     claims.add_argument("--csv", help="write the whole table, with rules and notebooks, to this file")
@@ -155,7 +159,7 @@ def _processes(text: str) -> int:
     return number
 
 
-def plain(text: str) -> Any:
+def parsed(text: str) -> Any:
     """A value as typed: a number, true or false, none, a list, or the text itself."""
     words = {"true": True, "false": False, "none": None}
     if text.lower() in words:
@@ -171,9 +175,9 @@ def plain(text: str) -> Any:
 
 
 def do_run(asked: argparse.Namespace) -> int:
-    given = {f.name: plain(v) for f in fields(Setting) if (v := getattr(asked, f.name)) is not None}
+    given = {f.name: parsed(v) for f in fields(Setting) if (v := getattr(asked, f.name)) is not None}
     setting = Setting().but(**given)
-    chosen = method(asked.name or asked.method, **{name: plain(value) for name, value in asked.parameters})
+    chosen = method(asked.name or asked.method, **{name: parsed(value) for name, value in asked.parameters})
     done = run(setting, chosen, asked.seed, engine=asked.engine, device=asked.device, workers=asked.workers,
                progress=not asked.quiet, again=asked.again)  # fmt: skip
     seen = done.summary()
@@ -206,7 +210,7 @@ LISTS = {
 
 
 def do_notebook(asked: argparse.Namespace) -> int:
-    given = {name: plain(value) for name, value in asked.parameters}
+    given = {name: parsed(value) for name, value in asked.parameters}
     if asked.scale not in SCALES:
         raise ValueError(f"scale = {asked.scale!r}: must be one of {', '.join(SCALES)}")
     if bool(asked.name) == asked.all:
@@ -282,6 +286,8 @@ def do_grid(asked: argparse.Namespace) -> int:
 def do_verify(asked: argparse.Namespace) -> int:
     if bool(asked.paper) == asked.all:
         raise ValueError("verify what? Name one paper, such as `fednb verify fedfft`, or say --all")
+    if asked.all and asked.section:
+        raise ValueError("verify --all: all sections of all papers; --section belongs to one paper")
     if asked.scale not in SCALES:
         raise ValueError(f"no scale {asked.scale!r}; the scales are {', '.join(SCALES)}")
     shown = [papers(id) for id in papers().index] if asked.all else [papers(asked.paper)]
@@ -295,7 +301,7 @@ def do_verify(asked: argparse.Namespace) -> int:
         check_writable(f"--{option}", file)
     if len({file.resolve() for file in wanted.values()}) < len(wanted):
         raise ValueError(f"--csv and --html name the same file: {asked.csv}")
-    found = verify(shown, asked.scale, asked.seeds, asked.device)
+    found = verify(shown, asked.scale, asked.seeds, asked.device, asked.section)
     print(in_columns(found))
     if files["csv"]:
         atomically(Path(files["csv"]), found.to_csv())

@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,15 +99,15 @@ def _checks(entry: Entry) -> Iterator[Callable[[], Any]]:
     yield entry.history
     about = entry.about()
     if not entry.bare and (about.get("saved") or entry.state.exists()):
-        yield lambda: checkpoints.check_saved(entry)
+        yield partial(checkpoints.check_saved, entry)
     kept = about.get("probe", {}).get("rounds", [])
     finished = _finished_rounds(entry)
     named = (re.fullmatch(r"round-(\d{6,}).safetensors", path.name) for path in entry.folder.glob("probes/*"))
     there = [int(match[1]) for match in named if match]
     for t in sorted({*(t for t in kept if t < finished and not entry.bare), *there}):
-        yield lambda t=t: probes.kept(entry, t)
+        yield partial(probes.read_probe, entry, t)
     for path in (path for name in MEASURED for path in sorted(entry.folder.glob(f"{name}/*.safetensors"))):
-        yield lambda path=path: entry.read(path, MEASUREMENT)
+        yield partial(entry.read, path, MEASUREMENT)
 
 
 def _finished_rounds(entry: Entry) -> int:

@@ -16,7 +16,7 @@ from fednb.base.locks import lock
 from fednb.runs.grid import SCALES
 from fednb.runs.store import home
 from fednb.study.page import check, contents_of, copy_aside, page_folder, page_lock, put_back, remedy
-from fednb.study.paper import shelf
+from fednb.study.paper import Paper, shelf
 
 EXECUTED = "executed.ipynb"
 COMMAND = "command.txt"
@@ -252,11 +252,17 @@ def pages() -> list[tuple[str, str]]:
 
 
 def check_pages() -> list[str]:
-    """What is wrong with any page of the store, or with results that were kept with the papers: a line each."""
-    results = shelf("papers")
-    for old in (*(home() / "notebooks").rglob(".*.old"), *results.glob("*/results/.*.old")):
+    """What is wrong with any page of the store, or with kept results, the papers' or the user's own: a line each."""
+    results = _results_folders()
+    for old in (*(home() / "notebooks").rglob(".*.old"), *(old for folder in results for old in folder.glob(".*.old"))):
         if match := files.LEFTOVER.fullmatch(old.name):
             put_back(old.with_name(match["name"]))
     found = [problem for name, scale in pages() for problem in page_problems(name, scale)]
-    kept = sorted(p for p in results.glob("*/results/*") if p.is_dir() and not p.name.startswith("."))
+    kept = (p for folder in results for p in sorted(folder.glob("*")) if p.is_dir() and not p.name.startswith("."))
     return found + [problem for folder in kept for problem in problems_of(folder)]
+
+
+def _results_folders() -> list[Path]:
+    """The folders of kept results, of each paper those that came with it and the user's own."""
+    papers = [Paper(folder) for folder in sorted(shelf("papers").glob("*")) if folder.is_dir()]
+    return list(dict.fromkeys(folder for paper in papers for folder in (paper.folder / "results", paper.own_results)))

@@ -7,6 +7,7 @@ import difflib
 import hashlib
 import json
 import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +28,20 @@ from fednb.runs.grid import SCALES
 from fednb.study import execution
 from fednb.study.execution import EXECUTED
 from fednb.study.page import page_folder
-from fednb.study.paper import Paper, shelf
+from fednb.study.paper import PACKAGE, Paper, shelf
 from fednb.study.parameters import checked
 
 
 class UnknownNotebook(ValueError):
     """A name that fits no notebook, or several."""
+
+
+class OtherNotebook(ValueError):
+    """A path to a file that differs from the notebook of its name."""
+
+
+class NeedsJupyter(ImportError, ValueError):
+    """A part of Jupyter that is not installed."""
 
 
 class BadNotebook(ValueError):
@@ -52,11 +62,23 @@ def names() -> list[str]:
 def find(name: str) -> str:
     """A notebook by its name, a path to it, or the beginning of its name (fedfft/01)."""
     asked = name.removesuffix(".ipynb").split("notebooks/")[-1]
-    fits = [n for n in names() if n == asked] or [n for n in names() if n.startswith(asked)]
+    file = Path(name).absolute() if name.endswith(".ipynb") and os.path.isfile(name) else None
+    fits = [n for n in names() if n == asked or (file and file.as_posix().endswith(f"/{n}.ipynb"))]
+    fits = fits or [n for n in names() if n.startswith(asked)]
     if len(fits) != 1:
         near = fits or difflib.get_close_matches(asked, names(), n=3, cutoff=0.2) or names()
         raise UnknownNotebook(f"no notebook {name!r}; closest: {', '.join(near[:5])}. `fednb ls notebooks` lists all.")
+    if file:
+        _refuse_other(file, fits[0])
     return fits[0]
+
+
+def _refuse_other(file: Path, name: str) -> None:
+    """Raise OtherNotebook if `file` differs from the notebook that would be executed for it."""
+    if file.read_bytes() != path(name).read_bytes():
+        folder = file.as_posix().removesuffix(f"/{name}.ipynb")
+        mine = f"FEDNB_NOTEBOOKS={shlex.quote(folder)} fednb notebook {name}"
+        raise OtherNotebook(f"{file} differs from {path(name)}; `{mine}` executes yours")
 
 
 def path(name: str) -> Path:
@@ -94,11 +116,18 @@ def parameters(name: str) -> dict[str, Any]:
     return out
 
 
+def need(module: str) -> None:
+    """Raise NeedsJupyter where a module of the extra `notebooks` is not installed."""
+    if find_spec(module) is None:
+        raise NeedsJupyter(f"{module} is not installed; install it with: pip install 'fednb[notebooks]'")
+
+
 def execute(name: str, given: dict[str, Any]) -> Path:
     """Run a notebook with papermill; returns the folder with the executed copy and what the notebook kept.
 
     The page of an earlier execution stays until this one has succeeded.
     """
+    need("papermill")
     given, scale = checked_parameters(name, given)
     with execution.fresh_page(name, scale) as folder:
         _execute_cells(name, given, folder, execution.failed_folder(name, scale))
@@ -154,15 +183,15 @@ def checked_parameters(name: str, given: dict[str, Any]) -> tuple[dict[str, Any]
 
 
 def kept_folder(name: str, scale: str) -> Path:
-    """Where results of a paper's notebook are kept: papers/<id>/results."""
+    """Where `--keep` writes the results of a paper's notebook; UnknownNotebook where it belongs to no paper."""
     paper, _, rest = name.partition("/")
     if not rest or not (shelf("papers") / paper).is_dir():
         raise UnknownNotebook(f"{name} belongs to no paper; only a paper's notebook has results to keep")
-    return Paper(shelf("papers") / paper).kept_folder(name, scale)
+    return Paper(shelf("papers") / paper).own_folder(name, scale)
 
 
 def keep_results(name: str, scale: str, folder: Path, command: str) -> Path:
-    """Copy what a paper's notebook showed (tables, figures, its runs' provenance) to papers/<id>/results."""
+    """Copy what a paper's notebook showed (tables, figures, its runs' provenance) to `kept_folder`."""
     return execution.keep(folder, kept_folder(name, scale), command)
 
 
@@ -181,16 +210,13 @@ def made_from(name: str) -> str:
 
 @cache
 def _library() -> str:
-    """The library's files but the site's, which only reads, and the papers' but what was kept; with torch's version."""
-    here = Path(__file__).resolve().parents[1]
-    code = [
-        f
-        for f in here.rglob("*.py")
-        if f.relative_to(here).parts[:2] != ("show", "site") and f.relative_to(here).parts[0] != "_notebooks"
-    ]
-    told = [f for f in shelf("papers").rglob("*") if f.suffix in (".toml", ".csv") and "results" not in f.parts]
+    """Digest of the library's code but the site's, the papers' files but kept results, and torch's version."""
+    code = [f for f in PACKAGE.rglob("*.py") if f.relative_to(PACKAGE).parts[:2] != ("show", "site")]
+    papers = shelf("papers")
+    every = (f for kind in ("*.toml", "*.csv") for f in papers.rglob(kind))
+    printed = [f for f in every if f.relative_to(papers).parts[1:2] != ("results",)]
     whole = hashlib.sha256(torch.__version__.encode())
-    for file in sorted(code) + sorted(told):
+    for file in sorted(code) + sorted(printed):
         whole.update(file.name.encode() + file.read_bytes())
     return whole.hexdigest()[:16]
 

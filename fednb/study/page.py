@@ -22,7 +22,7 @@ from fednb.runs.experiment import Run
 from fednb.runs.grid import SCALES, Grid, NeedsGpu, Results
 from fednb.runs.store import home, place_aside
 from fednb.study.claims import Claim
-from fednb.study.evidence import measurement
+from fednb.study.measurements.registry import measurement_named
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 Abouts = dict[str, dict[str, Any]]  # what is known of each run, by key
 
 
-class NotKept(RuntimeError):
-    """A page asks for results that were not kept."""
+class NoStoredTable(RuntimeError):
+    """A table that is not among the results stored with a paper."""
 
 
 class BadPage(ValueError):
@@ -39,15 +39,15 @@ class BadPage(ValueError):
 
 
 @dataclass(frozen=True)
-class Kept:
-    """Results of an earlier execution, kept with the paper: tables and provenance, no runs."""
+class StoredResults:
+    """Results of an earlier execution, stored in the paper's folder: tables and provenance, no runs."""
 
     folder: Path
     grid: Grid
 
     @property
     def listed(self) -> bool:
-        """Whether its files have digests, which are checked when they are read."""
+        """True if its files have digests, which are checked when they are read."""
         return contents_of(self.folder).listed
 
     @property
@@ -59,12 +59,20 @@ class Kept:
             return read_table(self.folder / file, index_col=0)
         except FileNotFoundError:
             said = f"{file} was not kept in {self.folder.name}; run the notebook on a machine with a GPU"
-            raise NotKept(said) from None
+            raise NoStoredTable(said) from None
 
 
 @dataclass(frozen=True)
 class Page:
-    """What one notebook works with: its name, scale, grids and claims, and the folder of what it shows."""
+    """What one notebook works with: its name, scale, grids and claims, and the folder of what it shows.
+
+    >>> page = fn.page("mine/01_first", "smoke")
+    >>> page.keep("scores", pd.DataFrame({"accuracy": [80.0]}))
+       accuracy
+    0      80.0
+    >>> (page.folder / "scores.csv").exists()
+    True
+    """
 
     notebook: str
     scale: str
@@ -88,7 +96,7 @@ class Page:
 
         return pd.concat({name: grid.status() for name, grid in self.grids.items()}, names=["grid", "run"])
 
-    def run(self, name: str = "", device: str = "auto") -> Results | Kept:
+    def run(self, name: str = "", device: str = "auto") -> Results | StoredResults:
         """Run what is missing of a grid. At paper scale without a GPU: the results that were kept, if any."""
         grid = self.grids[name] if name else self.grid
         try:
@@ -97,21 +105,21 @@ class Page:
             kept = self.kept_folder and put_back(self.kept_folder)
             if kept is None or not (kept / "runs.json").exists():
                 raise
-            found = Kept(kept, grid)
+            found = StoredResults(kept, grid)
             unchecked = "" if found.listed else "; unchecked: it has no list of its files"
             print(f"{error}\nShown instead: results/{kept.name}, {provenance(found)}{unchecked}")
             return found
 
-    def measure(self, what: str, results: Results | Kept | str, **how: Any) -> pd.DataFrame:
-        """A tidy table from the runs (see `fednb.study.evidence`), kept as CSV; or the one that was kept.
+    def measure(self, what: str, results: Results | StoredResults | str, **how: Any) -> pd.DataFrame:
+        """A tidy table from the runs (see `fednb.study.measurements`), kept as CSV; or the one that was kept.
 
         results: what `page.run` gave, or the name of a section that needs no runs. how: options that paper.toml does
         not give.
         """
-        measured = measurement(what)
+        measured = measurement_named(what)
         grid = results if isinstance(results, str) else results.grid.name.split()[-1]
         file = f"{grid}_{what}"
-        if isinstance(results, Kept):
+        if isinstance(results, StoredResults):
             table = results.table(f"{file}.csv")
         else:
             how = self.evidence.get(grid, {}).get(what, {}) | how
@@ -121,7 +129,7 @@ class Page:
             written.note(() if isinstance(results, str) else results)
         return table
 
-    def keep(self, name: str, thing: Any, shown: Results | Kept | Iterable[Run] = ()) -> Any:
+    def keep(self, name: str, thing: Any, shown: Results | StoredResults | Iterable[Run] = ()) -> Any:
         """Save a figure (PNG, with a caption that names notebook, scale and runs) or a table (CSV); give it back."""
         with self._changing() as written:
             written.note(shown)
@@ -136,7 +144,7 @@ class Page:
 
     @contextmanager
     def _changing(self) -> Iterator[Writing]:
-        """The folder, to write to. Nobody else does so meanwhile; one that was given belongs to this page alone."""
+        """The page's folder, locked while it is written to; one that FEDNB_PAGE names is this page's own: no lock."""
         given = bool(os.environ.get("FEDNB_PAGE"))
         folder = files.new_folder(self.folder)
         with nullcontext() if given else page_lock(folder):
@@ -165,7 +173,7 @@ class Writing:
         with self._replacing(name), files.replacing(self.folder / name) as fresh:
             figure.savefig(fresh, dpi=150, format="png")
 
-    def note(self, shown: Results | Kept | Iterable[Run]) -> None:
+    def note(self, shown: Results | StoredResults | Iterable[Run]) -> None:
         """Write down which runs the page shows: runs.json, by key, with setting, seed, device and versions."""
         if seen := abouts(shown):
             path = self.folder / "runs.json"
@@ -184,15 +192,15 @@ class Writing:
         self.contents.save()
 
 
-def abouts(shown: Results | Kept | Iterable[Run]) -> Abouts:
-    """What is known of the runs that are shown."""
-    if isinstance(shown, Kept):
+def abouts(shown: Results | StoredResults | Iterable[Run]) -> Abouts:
+    """By key, what is known of the runs that are shown: setting, seed, device, versions."""
+    if isinstance(shown, StoredResults):
         return shown.runs
     runs = shown.runs if isinstance(shown, Results) else shown
     return {r.key: r.about for r in runs}
 
 
-def provenance(shown: Results | Kept | Iterable[Run]) -> str:
+def provenance(shown: Results | StoredResults | Iterable[Run]) -> str:
     """For captions: how many seeds, on what device, which runs, and what is particular about their data."""
     seen = abouts(shown)
     if not seen:
@@ -212,6 +220,13 @@ def compare(scores: pd.DataFrame, printed: pd.DataFrame, measure: str = "accurac
     difference (ours − paper). A number of the paper that this scale does not run has no ours, and the other way round.
     Where ours is one data set or model that the paper does not have, it stands beside the paper's first, and two more
     columns say so. base: compare what methods gain over this one, seed by seed, which is what scales have in common.
+
+    >>> ours = pd.DataFrame({"method": "FedAvg", "seed": [0, 1], "measure": "accuracy", "value": [79.0, 81.0]})
+    >>> printed = pd.DataFrame({"method": ["FedAvg"], "measure": ["accuracy"], "value": [82.0]})
+    >>> fn.compare(ours, printed)[["paper", "ours", "difference"]]
+            paper  ours  difference
+    method
+    FedAvg   82.0  80.0        -2.0
     """
     import pandas as pd
 
@@ -236,7 +251,7 @@ def compare(scores: pd.DataFrame, printed: pd.DataFrame, measure: str = "accurac
 
 
 def _stands_in(ours: pd.DataFrame, theirs: pd.DataFrame, column: str) -> bool:
-    """Whether all of ours is on one thing that the paper does not have."""
+    """True if all of our runs have one value in a column (a data set, a model) that the paper does not have."""
     known = column in ours and column in theirs and len(theirs) > 0
     return known and ours[column].nunique() == 1 and ours[column].iloc[0] not in set(theirs[column])
 
@@ -255,7 +270,7 @@ PART = re.compile(r"[\w-][\w. -]*")  # of a page's name: it leads neither up nor
 
 
 def page_folder(notebook: str, scale: str) -> Path:
-    """Where what a notebook shows is kept."""
+    """The folder in the store for what a notebook shows at a scale."""
     if scale not in SCALES:
         raise BadPage(f"no scale {scale!r}; the scales are {', '.join(SCALES)}")
     if not isinstance(notebook, str) or not all(PART.fullmatch(part) for part in notebook.split("/")):
@@ -315,7 +330,7 @@ def check(path: Path) -> None:
 
 
 def contents_of(folder: Path) -> Contents:
-    """The list of a page or of kept results; a damaged one comes with what helps."""
+    """The list of the files of a page or of stored results; DamagedFile names the command that makes it again."""
     try:
         return Contents.of(folder)
     except DamagedFile as error:
@@ -323,7 +338,7 @@ def contents_of(folder: Path) -> Contents:
 
 
 def remedy(folder: Path) -> str:
-    """What makes a page, or kept results, again."""
+    """The advice in an error about a damaged page or stored results: which command makes it again."""
     told = folder / "command.txt"
     if told.is_file():
         command = told.read_text(encoding="utf-8", errors="replace").partition("\n")[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,9 +18,10 @@ from fednb.base.checks import is_text, is_whole, passes
 from fednb.base.inputs import BadFile, closest, one_line, read_rows, read_toml, shown
 from fednb.base.streams import whole_seeds
 from fednb.runs.grid import FORMS, SCALES, Grid
+from fednb.runs.store import home
 from fednb.study.claims import BadClaim, Claim
-from fednb.study.evidence import EVIDENCE
-from fednb.study.page import Page
+from fednb.study.measurements.registry import MEASUREMENTS
+from fednb.study.page import Page, put_back
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,11 +37,24 @@ class UnknownPaper(KeyError):
         return str(self.args[0])
 
 
+class NoShelf(ValueError):
+    """A folder of papers or notebooks that is not there."""
+
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
 def shelf(name: str) -> Path:
-    """The folder `papers` or `notebooks`: beside the package in a checkout, inside it where it was installed."""
-    package = Path(__file__).resolve().parents[1]
-    inside = package / f"_{name}"
-    return inside if inside.is_dir() else package.parent / name
+    """The folder `papers` or `notebooks`: beside the package in a checkout, inside it where it was installed.
+
+    FEDNB_PAPERS and FEDNB_NOTEBOOKS name other folders, such as the one that `fednb lab` copied the notebooks to.
+    """
+    if given := os.environ.get(variable := f"FEDNB_{name.upper()}"):
+        if not Path(given).is_dir():
+            raise NoShelf(f"{variable} = {shown(given)}: there is no such folder")
+        return Path(given).resolve()
+    inside = PACKAGE / f"_{name}"
+    return inside if inside.is_dir() else PACKAGE.parent / name
 
 
 def _pick(what: str, name: str, known: list[str]) -> str:
@@ -52,6 +67,7 @@ Form = tuple[str, Callable[[Any], bool]]
 ANY: Form = ("anything", lambda v: True)
 TEXT: Form = ("a text", lambda v: is_text(v, 5000))
 TABLE: Form = ("a table", lambda v: isinstance(v, dict))
+TEXTS: Form = ("a table of texts", lambda v: isinstance(v, dict) and all(is_text(x, 5000) for x in v.values()))
 TABLES: Form = ("a table of tables", lambda v: isinstance(v, dict) and all(isinstance(x, dict) for x in v.values()))
 LIST_OF_TABLES: Form = ("a list of tables", lambda v: isinstance(v, list) and all(isinstance(x, dict) for x in v))
 SWITCH: Form = ("true or false", lambda v: isinstance(v, bool))
@@ -59,6 +75,7 @@ NOTEBOOK: Form = ("folder/name", lambda v: re.fullmatch(r"[\w-]+/[\w-]+", v) is 
 ABOUT: dict[str, Form] = {
     "title": TEXT, "authors": TEXT, "venue": TEXT, "citation": TEXT, "code": TEXT, "year": ("a year", is_whole),
     "study": SWITCH, "setting": TABLE, "smoke": TABLE, "laptop": TABLE, "sections": TABLES,
+    "found": TEXTS,
 }  # fmt: skip
 SECTION: dict[str, Form] = {"title": TEXT, "notebook": NOTEBOOK, "grid": SWITCH, "evidence": TABLES}
 REQUIRED = {"title", "notebook"}  # of a paper and of a section
@@ -82,7 +99,15 @@ def _check(path: Path, where: str, described: Any, forms: dict[str, Form]) -> No
 
 
 def papers(id: str | None = None) -> Any:
-    """One paper by its short id, or all of them as a table. "across", our study of them, is found and not listed."""
+    """One paper by its short id, or all of them as a table. "across", our study of them, is found and not listed.
+
+    >>> fn.papers("fedfft").about["title"]
+    'FedFFT: Taming Client Drift in Federated SAM via Spectral Perturbation Filtering'
+    >>> fn.papers("fedfft").grid("fig1", "smoke").scale
+    'smoke'
+    >>> list(fn.papers().columns)
+    ['title', 'venue', 'sections']
+    """
     known = sorted(p.parent.name for p in shelf("papers").glob("*/paper.toml"))
     if id is not None:
         return Paper(shelf("papers") / _pick("paper", id.lower(), known))
@@ -207,18 +232,33 @@ class Paper:
         evidence = {name: self.evidence(name) for name in sections}
         return Page(notebook, scale, grids, claims, self.kept_folder(notebook, scale), evidence)
 
+    @property
+    def own_results(self) -> Path:
+        """Where `--keep` writes: papers/<id>/results in a checkout, a folder of the user's where fednb was installed.
+
+        The user's folder is FEDNB_RESULTS/<id>, also in a checkout, or else results/<id> in the store.
+        """
+        if given := os.environ.get("FEDNB_RESULTS"):
+            return Path(given) / self.id
+        return home() / "results" / self.id if self.folder.is_relative_to(PACKAGE) else self.folder / "results"
+
+    def own_folder(self, notebook: str, scale: str) -> Path:
+        """Where `--keep` writes what an execution of one of its notebooks shows."""
+        return self.own_results / f"{notebook.partition('/')[2]}_{scale}"
+
     def kept_folder(self, notebook: str, scale: str) -> Path:
-        """Where an execution of one of its notebooks is kept with the paper."""
-        return self.folder / "results" / f"{notebook.partition('/')[2]}_{scale}"
+        """Where kept results of one of its notebooks are read: the user's own, or those that came with the paper."""
+        own = put_back(self.own_folder(notebook, scale))
+        return own if own.exists() else self.folder / "results" / own.name
 
     def evidence(self, section: str) -> dict[str, dict[str, Any]]:
-        """What a section's claims are judged on, by name (`fednb.study.evidence`), with its options: accuracy, mostly."""
+        """The measurements that a section's claims are judged on, by name, with their options; accuracy by default."""
         found = self._section(section).get("evidence", {"accuracy": {}})
         for what, how in found.items():
             try:
-                signature(EVIDENCE[what]).bind(None, **how)
+                signature(MEASUREMENTS[what]).bind(None, **how)
             except (KeyError, TypeError) as error:
-                wrong = f"{error}" if what in EVIDENCE else f"there is only {', '.join(EVIDENCE)}"
+                wrong = f"{error}" if what in MEASUREMENTS else f"there is only {', '.join(sorted(MEASUREMENTS))}"
                 said = f"section {section}: evidence {shown(what)}: {wrong}"
                 raise BadFile(self.folder / "paper.toml", said) from None
         return found

@@ -42,7 +42,7 @@ def _value(name: str, value: Any, default: Any) -> Any:
     elif name == "seeds":
         return None if value is None and default is None else whole_seeds(value)
     elif isinstance(default, list):
-        return [_like(x, default[0]) if default else _plain(x) for x in _list(value)]
+        return [_like(x, default[0]) if default else _as_python(x) for x in _list(value)]
     else:
         return _like(value, default)
     return value
@@ -61,7 +61,7 @@ def _like(value: Any, default: Any) -> Any:
         _must(isinstance(value, str), "must be a text")
     elif isinstance(default, dict):
         _must(isinstance(value, dict), "must be a dictionary")
-    return _plain(value)
+    return _as_python(value)
 
 
 def _list(value: Any) -> list[Any]:
@@ -69,13 +69,13 @@ def _list(value: Any) -> list[Any]:
     return list(value)
 
 
-def _plain(value: Any) -> Any:
+def _as_python(value: Any) -> Any:
     """A value that a notebook's cell can spell: numbers, texts, lists and dictionaries of them."""
     if isinstance(value, dict):
         _must(all(isinstance(name, str) for name in value), "must have texts as names")
-        return {name: _plain(x) for name, x in value.items()}
+        return {name: _as_python(x) for name, x in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(x) for x in value]
+        return [_as_python(x) for x in value]
     _must(value is None or isinstance(value, bool | int | float | str), "must be numbers, texts or lists of them")
     _must(not isinstance(value, float) or math.isfinite(value), "must be finite")
     return value

@@ -15,7 +15,7 @@ from fednb.data.dataset import DataNotFound
 from fednb.data.identity import OtherSamples
 from fednb.runs.grid import SCALES, NeedsGpu
 from fednb.study.claims import Claim, verdict
-from fednb.study.evidence import measurement
+from fednb.study.measurements.registry import measurement_named
 from fednb.study.page import page_folder, put_back, read_table
 from fednb.study.paper import Paper
 
@@ -34,24 +34,35 @@ class NotThere(RuntimeError):
     """Tables that no notebook has measured yet, where nothing was to be run."""
 
 
+class NoClaims(ValueError):
+    """A section, or papers, without a claim."""
+
+
 class CannotWrite(ValueError):
     """A file that the table cannot be written to."""
 
 
 def verify(
-    papers: Paper | Iterable[Paper], scale: str = "smoke", seeds: list[int] | None = None, device: str = "auto"
+    papers: Paper | Iterable[Paper],
+    scale: str = "smoke",
+    seeds: list[int] | None = None,
+    device: str = "auto",
+    section: str | None = None,
 ) -> pd.DataFrame:
     """One row per claim of one paper or several: what it says, its rule, the paper's numbers, ours, n, the verdict.
 
     Columns section and notebook say where it belongs. What was kept with the paper from the largest scale that decided
     something stands beside it: best_verdict, best_scale, best_n and best_ours. Sections whose data are not here, or
     not those of their runs, or which need a GPU that is not here, are "not run", and the others go on. So they do after
-    a section that failed or whose files are damaged; column `failed` says why.
+    a section that failed or whose files are damaged; column `failed` says why. section: judge this one only.
     """
     import pandas as pd
 
     several = [papers] if isinstance(papers, Paper) else list(papers)
-    todo = [(paper, name) for paper in several for name in paper.about["sections"] if paper.claims(name)]
+    named = [(p, name) for p in several for name in ([section] if section else p.about["sections"])]
+    todo = [(paper, name) for paper, name in named if paper.claims(name)]
+    if not todo:
+        raise NoClaims(f"{', '.join(paper.id for paper in several)} {section or ''}: has no claims to judge")
     tables = []
     with bar_of(len(todo), f"claims at {scale} scale", unit="section") as bar:
         for paper, name in todo:
@@ -67,22 +78,23 @@ def judged(paper: Paper, name: str, scale: str, seeds: list[int] | None = None, 
 
 
 def recalled(paper: Paper, name: str, scale: str) -> pd.DataFrame:
-    """The same from what its notebook measured when it was executed: nothing is run, and nothing measured again."""
-    return _judged(paper, name, scale, lambda: _remembered(paper, name, scale))
+    """The claims of one section, as in `verify`, judged on the tables that its notebook stored: nothing is run."""
+    return _judged(paper, name, scale, lambda: _stored_tables(paper, name, scale))
 
 
 def _judged(paper: Paper, name: str, scale: str, measured: Callable[[], list[pd.DataFrame]]) -> pd.DataFrame:
+    """The claims of one section, judged on the tables that `measured` gives."""
     claims, notebook = paper.claims(name), paper.about["sections"][name]["notebook"]
     try:
         found = verdict(measured(), claims, scale)
         failed = ""
     except (*NOT_HERE, NotThere) as error:
-        found, failed = _kept(paper, name, scale, claims, str(error))
+        found, failed = _stored_verdicts(paper, name, scale, claims, str(error))
     except FAILED as error:
         failed = " ".join(f"{error}".split()) or type(error).__name__
         found = _not_run(claims, failed)
-    told = {"section": name, "notebook": notebook, "paper_id": paper.id, "scale": scale, "failed": failed}
-    return found.assign(**told).join(best(paper, name))
+    where = {"section": name, "notebook": notebook, "paper_id": paper.id, "scale": scale, "failed": failed}
+    return found.assign(**where).join(best(paper, name))
 
 
 def _measured(paper: Paper, name: str, scale: str, seeds: list[int] | None, device: str) -> list[pd.DataFrame]:
@@ -90,13 +102,13 @@ def _measured(paper: Paper, name: str, scale: str, seeds: list[int] | None, devi
     evidence = paper.evidence(name)
     page = paper.page(name, scale=scale, seeds=seeds)
     if not page.grids:
-        return [measurement(what)(scale, **how).assign(grid=name) for what, how in evidence.items()]
+        return [measurement_named(what)(scale, **how).assign(grid=name) for what, how in evidence.items()]
     results = page.grid.run(device=device)
-    return [measurement(what)(results, **how).assign(grid=name) for what, how in evidence.items()]
+    return [measurement_named(what)(results, **how).assign(grid=name) for what, how in evidence.items()]
 
 
-def _remembered(paper: Paper, name: str, scale: str) -> list[pd.DataFrame]:
-    """The same tables as `page.measure` left them."""
+def _stored_tables(paper: Paper, name: str, scale: str) -> list[pd.DataFrame]:
+    """The tidy tables of a section's evidence, as `page.measure` stored them when the notebook was executed."""
     notebook = paper.about["sections"][name]["notebook"]
     page = put_back(page_folder(notebook, scale))
     files = [page / f"{name}_{what}.csv" for what in paper.evidence(name)]
@@ -105,15 +117,18 @@ def _remembered(paper: Paper, name: str, scale: str) -> list[pd.DataFrame]:
     return [read_table(file, index_col=0, keep_default_na=False, na_values=[""]) for file in files]
 
 
-def _kept(paper: Paper, name: str, scale: str, claims: list[Claim], reason: str) -> tuple[pd.DataFrame, str]:
-    """The verdicts that were kept from a run elsewhere, or the reason why there are none; and what is damaged."""
-    file = _kept_verdicts(paper, name, scale)
+def _stored_verdicts(paper: Paper, name: str, scale: str, claims: list[Claim], reason: str) -> tuple[pd.DataFrame, str]:
+    """The verdicts stored with the paper from a run elsewhere, or why there are none; and what is damaged."""
+    file = _verdict_file(paper, name, scale)
     if not file.exists():
         return _not_run(claims, reason), ""
     try:
-        return read_table(file, index_col="claim").reindex([claim.id for claim in claims]), ""
+        stored = read_table(file, index_col="claim").reindex([claim.id for claim in claims])
     except DamagedFile as error:
         return _not_run(claims, str(error)), str(error)
+    found = _not_run(claims, reason).astype(object)
+    found.update(stored)  # an older file may lack a claim or a column
+    return found, ""
 
 
 def _not_run(claims: list[Claim], reason: str) -> pd.DataFrame:
@@ -126,7 +141,7 @@ def _not_run(claims: list[Claim], reason: str) -> pd.DataFrame:
     return pd.DataFrame(empty, index=pd.Index(ids, name="claim"))
 
 
-def _kept_verdicts(paper: Paper, name: str, scale: str) -> Path:
+def _verdict_file(paper: Paper, name: str, scale: str) -> Path:
     """Where `--keep` puts the verdicts of a section's notebook."""
     return put_back(paper.kept_folder(paper.about["sections"][name]["notebook"], scale)) / "verdict.csv"
 
@@ -138,7 +153,7 @@ def best(paper: Paper, name: str) -> pd.DataFrame:
     ids = pd.Index([claim.id for claim in paper.claims(name)], name="claim")
     found = pd.DataFrame("", index=ids, columns=["best_verdict", "best_scale", "best_n", "best_ours"])
     for scale in SCALES[1:]:
-        file = _kept_verdicts(paper, name, scale)
+        file = _verdict_file(paper, name, scale)
         if not file.exists():
             continue
         try:

@@ -1,0 +1,154 @@
+"""The wheel without the repository: what is in it, its commands, and that they write into the user's folders only."""
+
+import json
+import re
+import signal
+import subprocess
+import time
+import zipfile
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import pytest
+
+from fednb.base.version import __version__
+
+pytestmark = pytest.mark.wheel
+
+ROOT = Path(__file__).parents[2]
+PLACES = {"fednb": "fednb", "papers": "fednb/_papers", "notebooks": "fednb/_notebooks"}
+NOT_SOURCE = ("__pycache__", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache")
+NOTEBOOK, SECTION = "specgradfilter/02_fig2_layer_divergence", "fig2"  # one run
+KEPT = "02_fig2_layer_divergence_smoke"
+
+
+@pytest.fixture(scope="module")
+def names(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+@pytest.fixture(scope="module")
+def before(installed):
+    """The installed files before the first command."""
+    return installed.digests()
+
+
+@pytest.fixture(scope="module")
+def kept(installed, before):
+    """What `fednb notebook --keep` printed."""
+    return installed.run(installed.fednb, "notebook", NOTEBOOK, "--keep")
+
+
+def test_the_wheel_holds_the_package_the_papers_and_the_notebooks_and_nothing_else(names):
+    expected = set()
+    for source, place in PLACES.items():
+        found = (p.relative_to(ROOT / source) for p in (ROOT / source).rglob("*") if p.is_file())
+        expected |= {f"{place}/{p.as_posix()}" for p in found if not set(NOT_SOURCE) & set(p.parts)}
+    about = {name for name in names if name.startswith(f"fednb-{__version__}.dist-info/")}
+    assert names - about == expected
+    assert "fednb/py.typed" in names and f"fednb-{__version__}.dist-info/licenses/LICENSE" in about
+
+
+def test_no_data_and_no_weights_are_in_the_wheel(names, wheel):
+    kinds = {Path(name).suffix for name in names if "dist-info" not in name}
+    assert kinds <= {".py", ".typed", ".toml", ".csv", ".md", ".json", ".txt", ".png", ".ipynb", ".css", ".js", ".svg"}
+    assert wheel.stat().st_size < 10e6
+
+
+def test_fednb_comes_from_the_wheel(installed, before):
+    said = installed.run(installed.python, "-c", "import fednb; print(fednb.__file__, fednb.__version__)")
+    assert said.split() == [str(installed.packages / "fednb" / "__init__.py"), __version__]
+    assert str(ROOT) not in installed.run(installed.python, "-c", "import sys; print(*sys.path)").split()
+
+
+def test_lab_copies_the_notebooks_and_leaves_changed_ones_alone(installed, before):
+    said = installed.run(installed.fednb, "lab", "--no-open")
+    mine = installed.user / "fednb-notebooks"
+    books = sorted(p.relative_to(mine) for p in mine.rglob("*.ipynb"))
+    assert len(books) > 50 and said.endswith(f"{len(books)} notebooks copied to {mine}\n")
+    assert all((mine / p).read_bytes() == (ROOT / "notebooks" / p).read_bytes() for p in books)
+    (mine / "00_start_here.ipynb").write_text("mine")
+    (mine / books[1]).unlink()
+    said = installed.run(installed.fednb, "lab", "--no-open", "--to", mine)
+    assert said.splitlines() == [
+        f"left as it is: {mine / '00_start_here.ipynb'}, which differs from the one that comes with fednb",
+        f"1 notebooks copied to {mine}",
+    ]
+    assert (mine / "00_start_here.ipynb").read_text() == "mine" and (mine / books[1]).exists()
+
+
+def test_lab_opens_the_copies_on_this_machine_only(installed, before):
+    folder = installed.user / "opened"
+    command = [installed.fednb, "lab", "--to", folder, "--", "--no-browser", "--ServerApp.port=0"]
+    own = {"JUPYTER_RUNTIME_DIR": str(installed.user / "runtime"), "JUPYTER_TOKEN": "token"}
+    with (installed.user / "lab.log").open("wb") as log:
+        lab = subprocess.Popen(command, cwd=installed.user, env=installed.variables | own, stdout=log, stderr=log)
+    try:
+        server = _server(installed.user / "runtime" / f"jpserver-{lab.pid}.json", lab, installed.user / "lab.log")
+        assert server["hostname"] == "127.0.0.1" and server["root_dir"] == str(folder)
+        ask = Request(f"{server['url']}api/contents/fedfft", headers={"Authorization": "token token"})
+        shown = json.load(urlopen(ask, timeout=30))["content"]
+        assert "01_fig1_perturbation_spectra.ipynb" in {entry["name"] for entry in shown}
+    finally:
+        lab.send_signal(signal.SIGTERM)
+        lab.wait(30)
+
+
+def _server(file, process, log):
+    """What a server that has just started says of itself."""
+    for _ in range(600):
+        if process.poll() is not None:
+            break
+        if file.exists() and (text := file.read_text()).endswith("}"):
+            return json.loads(text)
+        time.sleep(0.2)
+    pytest.fail(f"JupyterLab did not start: {log.read_text()[-2000:]}")
+
+
+def test_a_copied_notebook_finds_papers_and_the_users_store(installed, kept):
+    """Executed in its own folder as JupyterLab does it; the run is there already, and is not made again."""
+    folder = installed.user / "copies"
+    installed.run(installed.fednb, "lab", "--no-open", "--to", folder)
+    runs = sorted((installed.user / "store" / "runs").iterdir())
+    page = installed.user / "store" / "notebooks" / NOTEBOOK / "smoke" / "verdict.csv"
+    written = page.stat().st_mtime_ns
+    book = folder / f"{NOTEBOOK}.ipynb"
+    installed.run(installed.python, "-m", "nbconvert", "--to", "notebook", "--execute", "--inplace", book)
+    assert sorted((installed.user / "store" / "runs").iterdir()) == runs and len(runs) == 1
+    assert page.stat().st_mtime_ns > written
+    said = installed.run(installed.fednb, "notebook", book, status=2)
+    assert f"FEDNB_NOTEBOOKS={folder} fednb notebook {NOTEBOOK}` executes yours" in said
+
+
+def test_keep_writes_into_the_users_store(installed, kept):
+    folder = installed.user / "store" / "results" / "specgradfilter" / KEPT
+    assert f"kept in   {folder}\n" in kept
+    assert {"verdict.csv", "runs.json", "command.txt", "contents.json"} <= {p.name for p in folder.iterdir()}
+
+
+def test_verify_judges_and_shows_what_came_with_the_wheel(installed, kept):
+    table = installed.user / "claims.csv"
+    installed.run(installed.fednb, "verify", "specgradfilter", "--section", SECTION, "--csv", table)
+    text = table.read_text()
+    assert len(re.findall(r"^fig2-", text, re.MULTILINE)) == 4 and "not run" not in text
+    assert text.splitlines()[0].count("best_") == 4 and "laptop" in text
+
+
+def test_publish_shows_the_users_results_beside_those_of_the_wheel(installed, kept):
+    installed.run(installed.fednb, "publish", "--out", "site")
+    (page,) = (installed.user / "site").rglob(f"{NOTEBOOK}.html")
+    text = page.read_text()
+    assert "--scale smoke --keep" in text and "--scale laptop --keep" in text
+
+
+def test_the_store_is_checked_with_the_users_results(installed, kept):
+    assert " 1 sound" in installed.run(installed.fednb, "store", "check")
+    file = installed.user / "store" / "results" / "specgradfilter" / KEPT / "verdict.csv"
+    file.write_text("damaged")
+    assert f"{file}: " in installed.run(installed.fednb, "store", "check", status=1)
+
+
+def test_nothing_was_written_into_the_installation(installed, before, kept):
+    """Runs last: every command above has been given."""
+    assert installed.digests() == before
