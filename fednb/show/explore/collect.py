@@ -10,7 +10,7 @@ from typing import Any
 import ipywidgets as w
 
 from fednb.algorithms.catalogue import CATALOGUE, method
-from fednb.base.progress import duration, told
+from fednb.base.progress import duration, reporting_to
 from fednb.data import sources
 from fednb.runs.experiment import run, run_of
 from fednb.show.explore.frame import slim
@@ -78,7 +78,7 @@ class Collector:
     def _work(self, wanted: dict[str, Any]) -> None:
         mine = run_of(wanted["setting"], wanted["method"], 0, wanted["probe"])
         try:
-            with told(self._told):
+            with reporting_to(self._told):
                 done = run(**wanted, device=self.device)
             self.bar.value, self.bar.bar_style = self.bar.max, "success"
             self._say(f"{done.method.name}: {done.status}, {len(done.rows)} rounds, run {done.key[:6]}")

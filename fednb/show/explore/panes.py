@@ -43,7 +43,7 @@ def pane(fig: Figure, at: Rect, title: str, xlabel: str = "", ylabel: str = "") 
     ax.set_axisbelow(True)
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(4))
-        axis.set_major_formatter(FuncFormatter(_plain))
+        axis.set_major_formatter(FuncFormatter(_tick_text))
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     return ax
@@ -54,7 +54,7 @@ def entitle(ax: Axes, title: str) -> None:
     ax.set_title(title, loc="left", fontsize=9, fontweight="bold", y=1.0, pad=4)
 
 
-def _plain(value: float, _: int) -> str:
+def _tick_text(value: float, _: int) -> str:
     """A tick's number in few digits, without a power of ten at the end of the axis."""
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
@@ -67,7 +67,7 @@ def logarithmic(ax: Axes, axis: str) -> None:
     one = getattr(ax, f"{axis}axis")
     one.set_major_locator(LogLocator(numticks=7, subs=(1.0, 3.0) if axis == "y" else (1.0,)))
     one.set_minor_locator(NullLocator())
-    one.set_major_formatter(FuncFormatter(_plain))
+    one.set_major_formatter(FuncFormatter(_tick_text))
 
 
 class Canvas:

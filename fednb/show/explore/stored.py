@@ -16,7 +16,7 @@ from fednb.algorithms.catalogue import method
 from fednb.data.partition import Dirichlet
 from fednb.engines.setting import Setting
 from fednb.runs.experiment import run, run_of
-from fednb.runs.probes import Kept, Probe, kept
+from fednb.runs.probes import Probe, Probed, read_probe
 from fednb.runs.store import DamagedRun, Entry, entries
 from fednb.show.explore.waiting import ticking
 
@@ -105,14 +105,14 @@ class Stored(OnDisk):
         there = (int(p.stem.removeprefix("round-")) for p in sorted(_probes(self.entry.folder)))
         return tuple(t for t in there if t < done)
 
-    def probed(self, t: int) -> Kept:
+    def probed(self, t: int) -> Probed:
         """What was kept in round t; the last few are held in memory."""
         return _kept(self.entry, t)
 
 
 @lru_cache(maxsize=8)
-def _kept(entry: Entry, t: int) -> Kept:
-    return kept(entry, t)
+def _kept(entry: Entry, t: int) -> Probed:
+    return read_probe(entry, t)
 
 
 def _probes(folder: Path) -> list[Path]:

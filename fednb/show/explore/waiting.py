@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import ipywidgets as w
 
-from fednb.base.progress import Told, bar_of, duration
+from fednb.base.progress import OnProgress, bar_of, duration
 from fednb.show.explore.frame import attended
 
 Tick = Callable[[], None]
@@ -28,7 +28,7 @@ def ticking(total: int, what: str, unit: str) -> Iterator[Tick]:
         shown.close()
 
 
-def _among_outputs(what: str, unit: str) -> tuple[w.Widget, Told]:
+def _among_outputs(what: str, unit: str) -> tuple[w.Widget, OnProgress]:
     """A bar of its own, and the function that moves it; it appears when it is first told."""
     from IPython.display import display
 

@@ -17,6 +17,11 @@ def clients_by_class(counts: dict[str, np.ndarray], row: int = 99) -> Figure:
     """Who has what: clients down, classes across, one panel per partition.
 
     row: so many panels side by side, with one colour scale; data sets with many classes are given a row of their own.
+
+    >>> counts = {"iid": np.array([[5, 5], [5, 5]]), "by class": np.array([[10, 0], [0, 10]])}
+    >>> figure = fn.plots.clients_by_class(counts)
+    >>> figure.axes[0].get_title(), figure.axes[1].get_title()
+    ('iid: samples', 'by class: samples')
     """
     with _style():
         fig, axes = _panels(len(counts), height=3.2, row=row)
@@ -30,7 +35,12 @@ def clients_by_class(counts: dict[str, np.ndarray], row: int = 99) -> Figure:
 
 
 def classes_of_clients(counts: dict[str, np.ndarray]) -> Figure:
-    """Who has what as bars: one for each client, as high as it has samples, cut by class; one panel per partition."""
+    """Who has what as bars: one for each client, as high as it has samples, cut by class; one panel per partition.
+
+    >>> figure = fn.plots.classes_of_clients({"by class": np.array([[10, 0], [0, 10]])})
+    >>> figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()
+    ('client', 'samples')
+    """
     with _style():
         fig, axes = _panels(len(counts), width=3.4, sharey=True)
         for ax, (name, table) in zip(axes, counts.items(), strict=True):
@@ -50,7 +60,12 @@ def _shade(c: int, classes: int) -> tuple[float, ...]:
 
 
 def sizes(counts: dict[str, np.ndarray]) -> Figure:
-    """How much each client has, largest first, one curve per partition."""
+    """How much each client has, largest first, one curve per partition.
+
+    >>> figure = fn.plots.sizes({"by class": np.array([[10, 0], [0, 20]])})
+    >>> figure.axes[0].lines[0].get_ydata().tolist()
+    [20, 10]
+    """
     with _style():
         fig, (ax,) = _panels(1, width=4.5)
         for i, (name, table) in enumerate(counts.items()):

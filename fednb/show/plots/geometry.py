@@ -21,7 +21,13 @@ OF_ONE_POINT = ("method", "key", "client", "class", "x", "y")  # columns in whic
 
 
 def scatter(groups: dict[str, np.ndarray], spread: dict[str, float], centre: str = "global model") -> Figure:
-    """Where clients went: two principal axes, the global model in the middle; one panel per group, same scale."""
+    """Where clients went: two principal axes, the global model in the middle; one panel per group, same scale.
+
+    >>> moves = {"FedAvg": np.array([[1.0, 0.0], [0.0, 1.0]])}
+    >>> figure = fn.plots.scatter(moves, spread={"FedAvg": 0.5})
+    >>> figure.axes[0].get_title().splitlines()
+    ['FedAvg', 'spread 0.5']
+    """
     with _style():
         fig, axes = _panels(len(groups), sharex=True, sharey=True)
         for i, (ax, (name, points)) in enumerate(zip(axes, groups.items(), strict=True)):
@@ -42,6 +48,11 @@ def embedding(
     """Vectors of several methods in the same two axes, as `embed.points` gives them; the spread of each above.
 
     One panel for every setting, seed and round: each has axes of its own.
+
+    >>> points = pd.DataFrame({"method": ["FedAvg", "FedSAM"], "client": 0, "x": [0.0, 1.0], "y": [1.0, 0.0]})
+    >>> figure = fn.plots.embedding(points)
+    >>> figure.axes[0].get_xlabel()
+    'first axis'
     """
     groups = list(_same_axes(points))
     with _style():
@@ -61,6 +72,11 @@ def classes(points: pd.DataFrame, scores: pd.DataFrame | None = None, by: str = 
     """Samples in the plane, coloured by class (FedWMSAM Fig. 5), from `separate.class_points`: a panel for each run.
 
     scores: the table that has the silhouette of each run, which stands above its panel.
+
+    >>> points = pd.DataFrame({"key": "k", "method": "FedAvg", "class": [0, 1], "x": [0.0, 1.0], "y": [1.0, 0.0]})
+    >>> figure = fn.plots.classes(points)
+    >>> figure.axes[0].get_title()
+    'FedAvg'
     """
     groups = list(points.groupby(["key", by], sort=False))
     labels = sorted(points["class"].unique())
@@ -111,6 +127,11 @@ def along_layers(
 
     Divergence before, after and with the random control (SpecGradFilter Fig. 2), drift, cosines, mean CKA. Points are
     means over runs, rounds and draws; bars span all of them. where="*.weight" leaves biases and norm shifts out.
+
+    >>> table = pd.DataFrame({"layer": ["conv.weight", "fc.weight"], "measure": "drift", "value": [1.0, 2.0]})
+    >>> figure = fn.plots.along_layers(table)
+    >>> [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    ['conv.weight', 'fc.weight']
     """
     table = table[[chosen(name, where) for name in table["layer"]]]
     names = list(dict.fromkeys(table["layer"]))
@@ -144,6 +165,11 @@ def similarity(
 
     rows="client" takes a table of `cka.between_clients` with a single layer: the mean is over different clients.
     rows="layer" takes one of `cka.between_layers`: the mean is over layers with themselves, in different clients.
+
+    >>> pairs = [{"client": i, "other": j, "value": 1.0 if i == j else 0.5} for i in range(2) for j in range(2)]
+    >>> figure = fn.plots.similarity(pd.DataFrame(pairs).assign(method="FedAvg", measure="CKA"))
+    >>> figure.axes[0].get_title().splitlines()
+    ['FedAvg', 'mean 0.500']
     """
     if rows == "client" and "layer" in table and table["layer"].nunique() > 1:
         raise ValueError("the table has several layers; choose one, such as table[table['layer'] == '@penultimate']")
@@ -178,7 +204,13 @@ def _mean(matrix: pd.DataFrame, rows: str) -> float:
 
 
 def profiles(table: pd.DataFrame, by: str = "method", title: str = "", log: bool = False) -> Figure:
-    """The loss along one direction, the model in the middle: one curve per value of `by`, and the range over runs."""
+    """The loss along one direction, the model in the middle: one curve per value of `by`, and the range over runs.
+
+    >>> table = pd.DataFrame({"method": "FedAvg", "measure": "loss", "a": [-1.0, 0.0, 1.0], "value": [3.0, 1.0, 3.0]})
+    >>> figure = fn.plots.profiles(table)
+    >>> figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()
+    ('step along the direction', 'loss')
+    """
     with _style():
         fig, (ax,) = _panels(1, width=4.8)
         for i, (value, part) in enumerate(table.groupby(by, sort=False)):
@@ -197,6 +229,12 @@ def contours(table: pd.DataFrame, by: str = "method", title: str = "", levels: i
     """The loss on a plane through the model as contours: one panel per value of `by`, the same levels in all.
 
     Levels grow as squares, as the loss does around a minimum: even distances between lines are an even bowl.
+
+    >>> a, b = np.meshgrid([-1.0, 0.0, 1.0], [-1.0, 0.0, 1.0])
+    >>> bowl = pd.DataFrame({"a": a.ravel(), "b": b.ravel(), "value": (a**2 + b**2).ravel()})
+    >>> figure = fn.plots.contours(bowl.assign(method="FedAvg", measure="loss"))
+    >>> figure.axes[0].get_title()
+    'FedAvg'
     """
     grids, scale = _planes(table, by)
     at = scale.inverse(np.linspace(0, 1, levels))
@@ -215,7 +253,14 @@ def contours(table: pd.DataFrame, by: str = "method", title: str = "", levels: i
 
 
 def surfaces(table: pd.DataFrame, by: str = "method", title: str = "") -> Figure:
-    """The loss on a plane through the model as surfaces (FedFFT Fig. 7): one panel per value of `by`, one scale."""
+    """The loss on a plane through the model as surfaces (FedFFT Fig. 7): one panel per value of `by`, one scale.
+
+    >>> a, b = np.meshgrid([-1.0, 0.0, 1.0], [-1.0, 0.0, 1.0])
+    >>> bowl = pd.DataFrame({"a": a.ravel(), "b": b.ravel(), "value": (a**2 + b**2).ravel()})
+    >>> figure = fn.plots.surfaces(bowl.assign(method="FedAvg", measure="loss"))
+    >>> figure.axes[0].get_title()
+    'FedAvg'
+    """
     grids, scale = _planes(table, by)
     with _style():
         fig, axes = _panels(len(grids), width=3.8, height=3.6, subplot_kw={"projection": "3d"})

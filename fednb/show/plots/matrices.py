@@ -28,6 +28,11 @@ def matrix(
     All on one colour scale, with the number in each cell; signed: a scale around zero. A combination that is not in the
     table has a dash, one without a value "div.": no such method, and a run that diverged. beside, above: what is said
     of rows and of groups, such as their cost.
+
+    >>> table = pd.DataFrame({"ascent": ["none", "SAM"], "filter": "high-pass", "seed": 0, "value": [70.0, 75.0]})
+    >>> figure = fn.plots.matrix(table, rows="ascent", columns="filter", label="accuracy, percent")
+    >>> figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()
+    ('filter', 'ascent')
     """
     names, across = (list(dict.fromkeys(table[c])) for c in (rows, columns))
     parts = list(table.groupby(groups, sort=False)) if groups else [("", table)]
@@ -77,6 +82,11 @@ def effects(gains: pd.DataFrame, base: pd.DataFrame | None = None, xlabel: str =
     """What single changes do to one number: changes down in the order of their means, every seed a dot, a bar the mean.
 
     gains: from `fn.gains`; base: the unchanged runs, whose own range over seeds is drawn around zero.
+
+    >>> gains = pd.DataFrame({"method": ["a", "a", "b", "b"], "seed": [0, 1, 0, 1], "value": [1.0, 2.0, -1.0, 0.0]})
+    >>> figure = fn.plots.effects(gains, title="What each change does")
+    >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    ['b (n = 2)', 'a (n = 2)']
     """
     means = gains.groupby("method", sort=False)["value"].mean().sort_values()
     n = gains.groupby("method")["seed"].nunique()

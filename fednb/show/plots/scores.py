@@ -26,6 +26,11 @@ def curves(
 
     panel: a column or several; one panel for each of their values. Columns that are not there are passed over. dashed:
     how names end that are drawn dashed, with colour and marker of the name without it.
+
+    >>> runs = pd.DataFrame({"method": "FedAvg", "round": [0, 1, 2], "accuracy": [10.0, 40.0, 60.0], "seed": 0})
+    >>> figure = fn.plots.curves(runs, ylabel="accuracy, percent")
+    >>> figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()
+    ('round', 'accuracy, percent')
     """
     parts = list(_parts(histories.dropna(subset=[y]), *_several(panel)))
     names = list(dict.fromkeys(str(value).removesuffix(dashed) for value in histories[by]))
@@ -54,13 +59,18 @@ def compare(
 
     base: the method that the gains in the table are over, where it has gains (`fn.compare(..., base=...)`). down:
     what goes down instead of methods, such as ("dataset", "alpha"); then there is a panel per method, in one scale.
+
+    >>> ours = pd.DataFrame({"method": "FedAvg", "seed": [0, 1], "measure": "accuracy", "value": [79.0, 81.0]})
+    >>> printed = pd.DataFrame({"method": ["FedAvg"], "measure": ["accuracy"], "value": [82.0]})
+    >>> figure = fn.plots.compare(fn.compare(ours, printed))
+    >>> figure.axes[0].get_xlabel()
+    'accuracy, percent'
     """
     rows_by = tuple(name for name in _several(down) if name in table.index.names)
     parts = list(_parts(table.reset_index(), *[n for n in table.index.names if n not in rows_by]))
     with _style():
         rows = max(len(part) for _, part in parts)
-        size = {"width": 4.2, "height": 1.1 + 0.24 * rows, "row": _row(len(parts))}
-        fig, axes = _panels(len(parts), **size, sharex=down != "method")
+        fig, axes = _panels(len(parts), 4.2, 1.1 + 0.24 * rows, _row(len(parts)), sharex=down != "method")
         for ax, (name, part) in zip(axes, parts, strict=True):
             ax.tick_params("x", labelbottom=True)
             _dots(ax, part[::-1], rows_by, _ours(table))
@@ -106,6 +116,11 @@ def sweep(
 
     Methods that have no such number are flat lines. log: True for the number that was varied, "xy" for both.
     Gains (see `fn.gains`) are drawn with their zero.
+
+    >>> scores = pd.DataFrame({"method": "FedSAM", "rho": [0.01, 0.1], "measure": "accuracy", "value": [70.0, 75.0]})
+    >>> figure = fn.plots.sweep(scores, x="rho", log=True)
+    >>> figure.axes[0].get_xscale()
+    'log'
     """
     parts = list(_parts(scores.dropna(subset=["value"]), *_several(panel)))
     names = list(dict.fromkeys(scores[by]))
@@ -146,7 +161,13 @@ def _swept(ax: Axes, part: pd.DataFrame, x: str, name: str, how: dict[str, Any])
 
 
 def bars(scores: pd.DataFrame, by: str = "method", panel: Panel = "", ylabel: str = "", title: str = "") -> Figure:
-    """One bar per value of `by`: the mean over seeds, every seed as a dot."""
+    """One bar per value of `by`: the mean over seeds, every seed as a dot.
+
+    >>> scores = pd.DataFrame({"method": ["FedAvg", "FedSAM"], "measure": "accuracy", "value": [70.0, 75.0]})
+    >>> figure = fn.plots.bars(scores)
+    >>> [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    ['FedAvg', 'FedSAM']
+    """
     parts = list(_parts(scores.dropna(subset=["value"]), *_several(panel)))
     names = list(dict.fromkeys(scores[by]))
     with _style():

@@ -17,6 +17,11 @@ def bands(table: pd.DataFrame, by: str = "alpha", title: str = "", log: bool = T
     """A tidy band table as curves, low frequencies left: one panel per measure, one curve per value of `by`.
 
     Points are means over seeds and rounds; bars span all of them.
+
+    >>> table = pd.DataFrame({"alpha": 0.1, "measure": "variance", "band": [1, 2, 3], "value": [3.0, 2.0, 1.0]})
+    >>> figure = fn.plots.bands(table)
+    >>> figure.axes[0].get_ylabel()
+    'variance across clients'
     """
     measures = list(dict.fromkeys(table["measure"]))
     with _style():
@@ -37,7 +42,13 @@ def bands(table: pd.DataFrame, by: str = "alpha", title: str = "", log: bool = T
 
 
 def layers(table: pd.DataFrame, title: str = "") -> Figure:
-    """Layers down, bands across: each layer's share of variance in each band, as a heat map."""
+    """Layers down, bands across: each layer's share of variance in each band, as a heat map.
+
+    >>> table = pd.DataFrame([[2.0, 1.0], [1.0, 1.0]], index=["conv", "fc"], columns=[1, 2])
+    >>> figure = fn.plots.layers(table, title="Where clients disagree")
+    >>> figure.axes[0].get_title()
+    'Where clients disagree'
+    """
     shares = table.div(table.sum(axis=1), axis=0)
     with _style():
         fig, (ax,) = _panels(1, width=5.2, height=0.9 + 0.28 * len(table))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fednb.base.version import __version__
 from fednb.show.site.pages import address
+from fednb.study.map import VERDICTS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,8 +18,7 @@ Row = dict[str, Any]  # a claim, as `verify` tells it
 Where = Callable[[Row], str]  # from a claim to the HTML that says where it is looked at
 
 KINDS = {"holds": "holds", "does not hold": "fails", "not decided": "open"}  # verdicts and their classes
-COUNTED = {"hold": "holds", "do not hold": "does not hold", "not decided": "not decided", "only ran": "ran (",
-           "not run": "not run"}  # fmt: skip  # heads of columns, and how the verdicts begin
+COUNTED = VERDICTS | {"only ran": "ran (", "not run": "not run"}  # heads of columns, and how the verdicts begin
 LONG = 150  # characters of numbers that are shown; more are folded away
 FIND = (
     '<p><label>Find <input id="find" type="search" placeholder="a method, a table, a verdict"></label> '

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -13,9 +12,10 @@ from fednb.bench import kept
 from fednb.show.site.book import Book, seeds
 from fednb.show.site.claims import FIND, Row, by_paper, claims_table, counts, name_of
 from fednb.show.site.notebook import rendered_title
-from fednb.show.site.pages import Found, Page, Picture, address, href, table
+from fednb.show.site.pages import Found, Picture, SitePage, address, href, table
 from fednb.show.site.sound import Reading, checked_benchmark
-from fednb.show.site.text import linked, plain, reading_log
+from fednb.show.site.text import linked, reading_log, rendered, without_markup
+from fednb.study import map as map_of_papers
 from fednb.study.paper import Paper
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ last. The counts are of that evidence where there is some, and else of the runs 
 OWN = {"": "To begin with", "explore": "To play with"}  # folders of notebooks that belong to no paper
 
 
-def front_page(found: pd.DataFrame, shelf: list[Paper]) -> Page:
+def front_page(found: pd.DataFrame, shelf: list[Paper]) -> SitePage:
     """Counts by paper, and every claim with its verdict and the place where it is looked at."""
     titles = {paper.id: paper.about["title"] for paper in shelf}
     shown = by_paper(found, titles)
@@ -47,7 +47,7 @@ def front_page(found: pd.DataFrame, shelf: list[Paper]) -> Page:
         Found("claim", row["says"], _url(row), f"{id} {row['claim']} {row['verdict']} {row['best_verdict']}")
         for id, rows in shown.items() for row in rows
     ]  # fmt: skip
-    return Page("index.html", "Claims", body, tuple(seen), wide=True)
+    return SitePage("index.html", "Claims", body, tuple(seen), wide=True)
 
 
 def _url(row: Row) -> str:
@@ -65,24 +65,23 @@ def _where(row: Row) -> str:
     return f'<a href="{href(_url(row), "index.html")}">{escape(paper)}/<wbr>{escape(name.split("_")[0])}</a>'
 
 
-def papers_page(shelf: list[Paper]) -> Page:
+def papers_page(shelf: list[Paper]) -> SitePage:
     """The list of papers."""
     items = "".join(
         f'<li><a href="{_of_paper(paper.id)}"><strong>{escape(paper.about["title"])}</strong></a><br>'
         f'<span class="quiet">{escape(paper.about["authors"])}; {escape(paper.about["venue"])}</span></li>\n'
         for paper in shelf
     )
-    return Page("papers.html", "Papers", f'<h1>Papers</h1>\n<ul class="list">{items}</ul>')
+    return SitePage("papers.html", "Papers", f'<h1>Papers</h1>\n<ul class="list">{items}</ul>')
 
 
-def paper_page(paper: Paper, books: dict[str, Book]) -> Page:
+def paper_page(paper: Paper, books: dict[str, Book]) -> SitePage:
     """One paper: what it is, which notebook shows which section, and how it was read."""
     url, about = _of_paper(paper.id), paper.about
-    claimed = Counter(claim.section for claim in paper.claims())
     rows = [
-        [escape(section["title"]), _link(books.get(section["notebook"]), url), str(claimed[name])]
-        for name, section in about.get("sections", {}).items()
-    ]
+        ["<br>".join(map(escape, line.titles)), _link(books.get(line.notebook), url), str(line.claims),
+         rendered(line.found)] for line in map_of_papers.map_lines(paper)
+    ]  # fmt: skip
     log = paper.readings.partition("\n")[2]  # without its title
     read = linked(reading_log(log), books, lambda name: href(f"notebooks/{address(name)}.html", url))
     below = read.replace("<h2 ", "<h3 ").replace("</h2>", "</h3>")
@@ -91,19 +90,19 @@ def paper_page(paper: Paper, books: dict[str, Book]) -> Page:
         f"<p>{escape(about['authors'])}; {escape(about['venue'])}. Code: {escape(about.get('code', 'none'))}.</p>\n"
         f'<p><a href="{href(f"index.html#{address(paper.id)}", url)}">Its claims</a>, '
         '<a href="#how">how it was read</a>.</p>\n'
-        f"<h2>Sections</h2>\n{table(('section', 'notebook', 'claims'), rows)}"
+        f"<h2>Sections</h2>\n{table(('sections', 'notebook', 'claims', 'found so far'), rows)}"
         f'<h2 id="how">How it was read</h2>\n<div class="log">{below}</div>'
     )
     found = [Found("paper", about["title"], url, f"{paper.id} {about['authors']} {about['venue']}")]
     found += _entries(read, url, paper.id)
-    return Page(url, about["title"], body, tuple(found))
+    return SitePage(url, about["title"], body, tuple(found))
 
 
 def _entries(read: str, url: str, id: str) -> list[Found]:
     """The entries of a reading log."""
     blocks = read.split('<h2 id="')[1:]
     return [
-        Found("reading", f"{id}: {name}", f"{url}#{address(name)}", plain(rest.partition("</h2>")[2]))
+        Found("reading", f"{id}: {name}", f"{url}#{address(name)}", without_markup(rest.partition("</h2>")[2]))
         for name, _, rest in (block.partition('"') for block in blocks)
     ]
 
@@ -112,7 +111,7 @@ def _link(book: Book | None, here: str) -> str:
     return f'<a href="{href(book.url, here)}">{rendered_title(book.title)}</a>' if book else ""
 
 
-def notebooks_page(books: list[Book], titles: dict[str, str]) -> Page:
+def notebooks_page(books: list[Book], titles: dict[str, str]) -> SitePage:
     """The list of notebooks: what is shown of each, and what was kept."""
     url, parts = "notebooks.html", []
     for folder in dict.fromkeys(book.name.rpartition("/")[0] for book in books):
@@ -130,10 +129,10 @@ def notebooks_page(books: list[Book], titles: dict[str, str]) -> Page:
         heads = ("notebook", "scale shown", "runs", "kept", *(["errors"] if any(row[-1] for row in rows) else []))
         title = titles.get(folder) or OWN.get(folder, folder)
         parts.append(f"<h2>{escape(title)}</h2>\n{table(heads, (row[: len(heads)] for row in rows), 'notebooks')}")
-    return Page(url, "Notebooks", f"<h1>Notebooks</h1>\n{''.join(parts)}")
+    return SitePage(url, "Notebooks", f"<h1>Notebooks</h1>\n{''.join(parts)}")
 
 
-def gallery_page(pictures: list[Picture], titles: dict[str, str]) -> Page:
+def gallery_page(pictures: list[Picture], titles: dict[str, str]) -> SitePage:
     """All figures, those of larger scales first where a notebook has both; each leads to its place."""
     parts = ""
     for folder in dict.fromkeys(_folder(each) for each in pictures):
@@ -141,7 +140,7 @@ def gallery_page(pictures: list[Picture], titles: dict[str, str]) -> Page:
         title = titles.get(folder) or OWN.get(folder, folder)
         parts += f'<section><h2>{escape(title)}</h2>\n<div class="gallery">{mine}</div></section>\n'
     find = FIND.replace("a method, a table, a verdict", "a paper, a figure, a scale")
-    return Page("gallery.html", "Gallery", f"<h1>Gallery</h1>\n{find}{parts}", wide=True)
+    return SitePage("gallery.html", "Gallery", f"<h1>Gallery</h1>\n{find}{parts}", wide=True)
 
 
 def _folder(picture: Picture) -> str:
@@ -157,7 +156,7 @@ def _framed(picture: Picture) -> str:
     )
 
 
-def benchmarks_page(folder: Path, seen: Reading) -> Page:
+def benchmarks_page(folder: Path, seen: Reading) -> SitePage:
     """Figures that came with this version, and what `fednb bench ... --out FILE` wrote into a folder here."""
     here = {file.stem: seen.or_else(None, partial(checked_benchmark, file)) for file in sorted(folder.glob("*.json"))}
     shown = {name: result for name, result in (here | kept.results()).items() if result}
@@ -166,7 +165,7 @@ def benchmarks_page(folder: Path, seen: Reading) -> Page:
     body = (
         f"<h1>Benchmarks</h1>\n{parts}<h2>How those that came with this version were made</h2>\n<pre>{commands}</pre>"
     )
-    return Page("benchmarks.html", "Benchmarks", body, wide=True)
+    return SitePage("benchmarks.html", "Benchmarks", body, wide=True)
 
 
 def _bench(name: str, result: dict[str, Any]) -> str:

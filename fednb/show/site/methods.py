@@ -8,9 +8,10 @@ from html import escape
 
 from fednb.algorithms.cards import pseudo_code
 from fednb.algorithms.catalogue import ALIASES, CATALOGUE, UnknownMethod, method
-from fednb.core.rounds import Method, Part, cost
+from fednb.core.cost import cost
+from fednb.core.rounds import Method, Part
 from fednb.runs.grid import SCALES
-from fednb.show.site.pages import Found, Page, address, facts, href, table
+from fednb.show.site.pages import Found, SitePage, address, facts, href, table
 from fednb.show.site.text import slug
 from fednb.study.paper import Paper
 
@@ -24,7 +25,7 @@ in fp32.</p>
 Uses = dict[str, list[tuple[str, str, str]]]  # by method: paper's id, section's title, notebook
 
 
-def methods_page(shelf: list[Paper]) -> Page:
+def methods_page(shelf: list[Paper]) -> SitePage:
     """All methods of the catalogue."""
     used, names = uses(shelf), {paper.id for paper in shelf}
     rows = [_line(name, used) for name in CATALOGUE]
@@ -34,7 +35,7 @@ def methods_page(shelf: list[Paper]) -> Page:
         Found("method", name, f"{URL}#{anchor(name)}", f"{entry.paper}. {_ideas(entry.method)} {_aliases(name)}")
         for name, entry in CATALOGUE.items()
     )
-    return Page(URL, "Methods", body, found, wide=True)
+    return SitePage(URL, "Methods", body, found, wide=True)
 
 
 def uses(shelf: list[Paper]) -> Uses:

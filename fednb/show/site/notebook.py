@@ -11,9 +11,9 @@ from typing import Any
 
 from fednb.show.site.book import Book, KeptResults, day, seeds, short, told_by
 from fednb.show.site.claims import Row, badge, claims_table, folded
-from fednb.show.site.pages import Found, Page, Picture, address, facts, figure, href, table
+from fednb.show.site.pages import Found, Picture, SitePage, address, facts, figure, href, table
 from fednb.show.site.safe import harmless
-from fednb.show.site.text import linked, plain, rendered, slug
+from fednb.show.site.text import linked, rendered, slug, without_markup
 
 WARNING = re.compile(r"\w*Warning: .*")
 HEADING = re.compile(r'<h([23]) id="([^"]+)">(.*?)</h\1>', re.DOTALL)
@@ -24,7 +24,7 @@ PYTHON = {"language_info": {"name": "python", "pygments_lexer": "ipython3"}}
 Outputs = dict[str, bytes]  # pictures, by address
 
 
-def notebook_page(book: Book, rows: list[Row], names: list[str], beside: tuple[Book | None, Book | None]) -> Page:
+def notebook_page(book: Book, rows: list[Row], names: list[str], beside: tuple[Book | None, Book | None]) -> SitePage:
     """The whole page. rows: its claims; names: of all notebooks; beside: the one before and the one after."""
     taken = {"main", "claims", "kept", "search", "results"}
     body, outputs = converted(book, taken)
@@ -38,9 +38,16 @@ def notebook_page(book: Book, rows: list[Row], names: list[str], beside: tuple[B
         f"{top}{_contents(body, bool(kept), bool(rows))}"
         f'<article class="notebook">\n{body}</article>\n{kept}{own}{_beside(book, beside)}'
     )
-    found = [Found("notebook", plain(rendered_title(book.title)), book.url, plain(_without_code(body))[:6000])]
-    found += [Found("heading", plain(h), f"{book.url}#{address(id)}", book.title) for _, id, h in HEADING.findall(body)]
-    return Page(book.url, book.title, text, tuple(found), (*more, *pictures), files | outputs)
+    found = [
+        Found(
+            "notebook", without_markup(rendered_title(book.title)), book.url, without_markup(_without_code(body))[:6000]
+        )
+    ]
+    found += [
+        Found("heading", without_markup(h), f"{book.url}#{address(id)}", book.title)
+        for _, id, h in HEADING.findall(body)
+    ]
+    return SitePage(book.url, book.title, text, tuple(found), (*more, *pictures), files | outputs)
 
 
 def rendered_title(title: str) -> str:
@@ -117,7 +124,7 @@ def words_for(book: Book, kept: str) -> str:
 
 
 def _after_title(book: Book, given: list[str]) -> str:
-    return ": ".join([plain(rendered_title(book.title)).replace(": ", ", "), *given[-1:]])
+    return ": ".join([without_markup(rendered_title(book.title)).replace(": ", ", "), *given[-1:]])
 
 
 def _words(name: str) -> str:
@@ -172,7 +179,7 @@ def _when(about: dict[str, Any]) -> str:
 
 
 def _contents(body: str, kept: bool, claims: bool) -> str:
-    heads = [(id, plain(text)) for level, id, text in HEADING.findall(body) if level == "2"]
+    heads = [(id, without_markup(text)) for level, id, text in HEADING.findall(body) if level == "2"]
     links = [f'<li><a href="#{address(id)}">{escape(text)}</a></li>' for id, text in heads]
     links += ['<li><a href="#kept">Kept from larger scales</a></li>'] * kept + [
         '<li><a href="#claims">Claims</a></li>'
@@ -228,7 +235,7 @@ def _beside(book: Book, both: tuple[Book | None, Book | None]) -> str:
     """Links to the notebooks before and after this one."""
     links = [
         f'<a rel="{rel}" href="{href(other.url, book.url)}">'
-        f"{sign[0]}{escape(plain(rendered_title(other.title)))}{sign[1]}</a>"
+        f"{sign[0]}{escape(without_markup(rendered_title(other.title)))}{sign[1]}</a>"
         for rel, other, sign in zip(("prev", "next"), both, (("← ", ""), ("", " →")), strict=True)
         if other
     ]

@@ -12,14 +12,14 @@ from urllib.parse import quote
 from fednb.base.version import __version__
 
 NAVIGATION = {"index.html": "Claims", "notebooks.html": "Notebooks", "papers.html": "Papers", "methods.html": "Methods",
-              "gallery.html": "Gallery", "benchmarks.html": "Benchmarks"}  # fmt: skip
+              "gallery.html": "Gallery", "benchmarks.html": "Benchmarks", "api.html": "API"}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Found:
     """Something that the search can find."""
 
-    kind: str  # notebook, heading, claim, method, paper, reading
+    kind: str  # notebook, heading, claim, method, paper, reading, api
     title: str
     url: str
     text: str = ""
@@ -36,7 +36,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Page:
+class SitePage:
     """One page: its address in the site, its title as text, its body as HTML, and what it brings along.
 
     Addresses are quoted (see `address`). files: what is copied beside it, by address: a path, or the bytes themselves.
@@ -58,7 +58,7 @@ class Frame:
     urls: frozenset[str]
     made: str  # for the footer: version, commit, date
 
-    def around(self, page: Page) -> str:
+    def around(self, page: SitePage) -> str:
         """The whole page."""
         root = "../" * page.url.count("/")
         return (
@@ -72,7 +72,7 @@ class Frame:
             f"<footer><p>{escape(self.made)}</p></footer>\n</body></html>\n"
         )
 
-    def _header(self, page: Page, root: str) -> str:
+    def _header(self, page: SitePage, root: str) -> str:
         links = "".join(
             f'<li><a href="{root}{url}"{_current(url, page.url)}>{name}</a></li>'
             for url, name in NAVIGATION.items()

@@ -19,12 +19,13 @@ from fednb.base.progress import Bar, bar_of
 from fednb.base.version import commit
 from fednb.runs.grid import SCALES
 from fednb.runs.store import home
+from fednb.show.site.api import api_pages
 from fednb.show.site.book import Book, short
 from fednb.show.site.claims import Row, static
 from fednb.show.site.front import benchmarks_page, front_page, gallery_page, notebooks_page, paper_page, papers_page
 from fednb.show.site.methods import methods_page
 from fednb.show.site.notebook import notebook_page
-from fednb.show.site.pages import Frame, Page, Picture, built
+from fednb.show.site.pages import Frame, Picture, SitePage, built
 from fednb.show.site.sound import Reading
 from fednb.show.site.text import needed
 from fednb.study import notebooks
@@ -85,7 +86,7 @@ def _publish(out: Path, scale: str) -> Site:
     return Site(out / "index.html", tuple(dict.fromkeys(seen.wrong)))
 
 
-def _pages(books: list[Book], scale: str, bar: Bar, seen: Reading) -> Iterator[Page]:
+def _pages(books: list[Book], scale: str, bar: Bar, seen: Reading) -> Iterator[SitePage]:
     known = [papers(id) for id in papers().index] + _study()
     found = claims(known, {book.name: book for book in books}, scale, seen)
     rows = found.reset_index().to_dict("records")
@@ -105,6 +106,7 @@ def _pages(books: list[Book], scale: str, bar: Bar, seen: Reading) -> Iterator[P
     yield methods_page(known)
     yield gallery_page(pictures, titles)
     yield benchmarks_page(home() / "bench", seen)
+    yield from api_pages()
 
 
 def _study() -> list[Paper]:
@@ -155,7 +157,7 @@ def _recalled(paper: Paper, name: str, scale: str) -> pd.DataFrame:
     return pd.DataFrame(rows).set_index("claim")
 
 
-def _write(pages: list[Page], folder: Path) -> None:
+def _write(pages: list[SitePage], folder: Path) -> None:
     now = datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC")
     frame = Frame(frozenset(page.url for page in pages), built(short(commit()), now))
     for page in pages:

@@ -24,7 +24,7 @@ class NeedsSite(ImportError, ValueError):
 
 def needed() -> None:
     """Say at once, and not in the middle, that something is not installed."""
-    for name in ("nbconvert", "latex2mathml"):
+    for name in ("nbconvert", "latex2mathml", "griffe"):
         if find_spec(name) is None:
             raise NeedsSite(f"the site needs {name}; install it with: pip install 'fednb[notebooks]'")
 
@@ -86,7 +86,7 @@ def rendered(source: str, taken: set[str] | None = None) -> str:
             return self.block_math(f"\\begin{{{name}}}{body}\\end{{{name}}}")
 
         def heading(self, text: str, level: int, **attrs: Any) -> str:
-            return f'<h{level} id="{unique(slug(plain(text)), names)}">{text}</h{level}>\n'
+            return f'<h{level} id="{unique(slug(without_markup(text)), names)}">{text}</h{level}>\n'
 
         def link(self, text: str, url: str, title: str | None = None) -> str:
             page, _, part = url.partition("#")
@@ -161,7 +161,7 @@ def unique(name: str, taken: set[str]) -> str:
     return made
 
 
-def plain(html: str) -> str:
+def without_markup(html: str) -> str:
     """The words of some HTML, a formula as it was typed."""
     html = re.sub(r'<math alttext="([^"]*)".*?</math>', r" \1 ", html, flags=re.DOTALL)
     html = re.sub(r"<(style|script)\b.*?</\1>", " ", html, flags=re.DOTALL)

@@ -14,7 +14,7 @@ function load() {
   document.head.append(script);
 }
 
-const WORTH = { method: 6, paper: 5, notebook: 4, claim: 3, reading: 2, heading: 1 };
+const WORTH = { method: 6, paper: 5, notebook: 4, api: 4, claim: 3, reading: 2, heading: 1 };
 
 // Every word must be there; one in the title, and at its beginning, counts for more.
 function score([kind, title, , text], words) {
