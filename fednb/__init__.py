@@ -12,8 +12,10 @@ from fednb import filters
 from fednb.algorithms import parts
 from fednb.algorithms.catalogue import card, method, methods, spec_grad_filter
 from fednb.base.version import __version__
+from fednb.core.cost import cost
 from fednb.core.record import L, P
-from fednb.core.rounds import Method, Part, cost, part
+from fednb.core.rounds import Method, Part, part
+from fednb.engines.federation import Federation
 from fednb.engines.problem import class_counts
 from fednb.engines.replay import replay
 from fednb.engines.setting import Setting
@@ -21,6 +23,7 @@ from fednb.runs.experiment import run
 from fednb.runs.probes import Probe
 
 __all__ = [
+    "Federation",
     "L",
     "Method",
     "P",

@@ -5,7 +5,7 @@ import json
 
 import pandas as pd
 
-from fednb.study.evidence import EVIDENCE
+from fednb.study.measurements.registry import MEASUREMENTS
 
 PAPER = """
 title = "Made & printed"
@@ -122,7 +122,7 @@ def move_shelf(root, monkeypatch):
         "fednb.show.site.publish",
     ):
         monkeypatch.setattr(f"{module}.shelf", lambda name: root / name)
-    monkeypatch.setitem(EVIDENCE, "made", lambda scale: table(5.0))
+    monkeypatch.setitem(MEASUREMENTS, "made", lambda scale: table(5.0))
 
 
 def make(root, monkeypatch):

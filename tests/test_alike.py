@@ -8,8 +8,8 @@ from small_grid import small_results
 
 from fednb.core.vectors import NoSuchLayer
 from fednb.metrics import embed, features
-from fednb.metrics.alike import PANELS, clouds, neighbours, places, spreads
 from fednb.metrics.tidy import finished
+from fednb.study.measurements.alike import PANELS, clouds, neighbours, places, spreads
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fednb.algorithms.catalogue import CATALOGUE
-from fednb.core.rounds import cost
+from fednb.core.cost import cost
 from fednb.engines.replay import replay
 
 N, T, E, B, b = 3, 3, 2, 3, 8

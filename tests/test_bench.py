@@ -10,7 +10,7 @@ import torch
 from fednb import filters as catalogue
 from fednb.algorithms.catalogue import method
 from fednb.bench import command, engines, filters, floor, kept, peers, precision, scale
-from fednb.bench.engines import Bare, Federation, Timed, beside_first, compared, raced, radius, runner, way_taken
+from fednb.bench.engines import Bare, EngineRun, Timed, beside_first, compared, mode_taken, raced, radius, runner
 from fednb.bench.kept import in_table
 from fednb.bench.report import machine, table
 from fednb.bench.workload import BadWorkload, Workload, made, shape, usual
@@ -39,7 +39,7 @@ def last_line(capsys):
 def test_the_bare_loop_gives_the_weights_of_the_loop(name, precision, near):
     """Clip, decay behind it, short batches, mean by size; FedSAM's two gradients: after two rounds as after one."""
     work, chosen = tiny(precision=precision), method(name)
-    bare, loop = Bare(work, chosen), Federation(Loop(work.problem), work, chosen)
+    bare, loop = Bare(work, chosen), EngineRun(Loop(work.problem), work, chosen)
     start = loop.weights().clone()
     for _ in range(2):
         assert bare.round() == pytest.approx(loop.round(), abs=near)
@@ -52,7 +52,7 @@ def test_the_bare_loop_clips_and_averages_batchnorm():
     """A clip that bites (0.01) and statistics that travel: resnet20-bn on one batch a client."""
     work = tiny(model="resnet20-bn", samples=4, epochs=1, precision="fp64")
     work.__dict__["setting"] = work.setting.but(clip_norm=0.01)
-    bare, loop = Bare(work, method("fedavg")), Federation(Loop(work.problem), work, method("fedavg"))
+    bare, loop = Bare(work, method("fedavg")), EngineRun(Loop(work.problem), work, method("fedavg"))
     bare.round(), loop.round()
     assert (bare.weights() - loop.weights()).abs().max() < 1e-10
     buffers = {n: x for n, x in bare.loop.state.items() if "running" in n}
@@ -66,7 +66,7 @@ def test_the_bare_loop_knows_two_methods():
 
 def test_every_engine_computes_the_same():
     rows = raced(tiny(precision="fp64"), method("fedavg"), ["bare", "bare:threads", "loop", "stacked"], rounds=2)
-    assert [(row["engine"], row["way"]) for row in rows] == [("bare", ""), ("bare", "threads"), ("loop", ""),
+    assert [(row["engine"], row["mode"]) for row in rows] == [("bare", ""), ("bare", "threads"), ("loop", ""),
                                                              ("stacked", "eager")]  # fmt: skip
     assert (
         all(row["difference"] < 1e-10 for row in rows) and len({round(row["loss_first_round"], 8) for row in rows}) == 1
@@ -92,7 +92,7 @@ def test_methods_beside_the_first_on_the_same_engine():
     """FedAvg 2 s and 1 s on two engines, FedSAM 5 s and 2 s: 2.5 and 2 times; on one that it lacks, nothing."""
     took = [("FedAvg", "loop", 2.0), ("FedAvg", "pool", 1.0), ("FedSAM", "loop", 5.0), ("FedSAM", "pool", 2.0),
             ("FedSAM", "bare", 3.0)]  # fmt: skip
-    rows = beside_first([{"method": m, "engine": e, "way": "", "seconds_per_round": s} for m, e, s in took])
+    rows = beside_first([{"method": m, "engine": e, "mode": "", "seconds_per_round": s} for m, e, s in took])
     assert [row["times_first"] for row in rows] == [1.0, 1.0, 2.5, 2.0, None]
 
 
@@ -155,11 +155,11 @@ def test_a_peer_is_handed_the_same_clients_and_batches():
 def test_the_way_is_the_one_that_was_taken():
     """A step that could not be captured was launched piece by piece, whatever was asked for."""
     engine = runner("stacked", tiny(), method("fedavg")).engine
-    assert way_taken(engine) == "eager" and way_taken(Loop(tiny().problem)) == way_taken(None) == ""
-    engine.way, engine.steps = "graph", {("a",): object()}
-    assert way_taken(engine) == "graph"
+    assert mode_taken(engine) == "eager" and mode_taken(Loop(tiny().problem)) == mode_taken(None) == ""
+    engine.mode, engine.steps = "graph", {("a",): object()}
+    assert mode_taken(engine) == "graph"
     engine.steps[("b",)] = None
-    assert way_taken(engine) == "eager"
+    assert mode_taken(engine) == "eager"
 
 
 def test_scale_runs_every_point_apart(capsys):

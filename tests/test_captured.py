@@ -12,7 +12,7 @@ from fednb.core.rounds import observed_server
 from fednb.engines import captured, choose, expected
 from fednb.engines.problem import participants, problem_of
 from fednb.engines.setting import Setting
-from fednb.engines.stacked import PAYS, Stacked, way_of
+from fednb.engines.stacked import PAYS, Stacked, mode_of
 from fednb.runs.experiment import fitted
 
 SMALL = Setting(data="digits", model="cnn-small", partition="dirichlet(alpha=0.5)", clients=6, participation=0.5,
@@ -30,10 +30,10 @@ def without_a_gpu(monkeypatch):
     monkeypatch.setattr(captured, "_captured", replayed)
 
 
-def rounds(m, way, room=0, setting=SMALL):
+def rounds(m, mode, room=0, setting=SMALL):
     """Two rounds of clients with unequal numbers of steps: the model, and what each round has counted."""
     problem = problem_of(fitted(setting, m), 0)
-    engine = Stacked(problem, way, room)
+    engine = Stacked(problem, mode, room)
     w, b = problem.objective.start(torch.float64, torch.device("cpu"))
     s, table = problem.server(m, w, b), Table(m.buffers("per_client", problem.objective.layout, w))
     counted = []
@@ -100,8 +100,8 @@ def test_waves_are_one_cohort():
     """Three clients with room for two."""
     m = method("FedFFT-S")
     _, wanted, counted = rounds(m, "eager")
-    for way in ("eager", "compiled"):
-        engine, w, seen = rounds(m, way, room=2)
+    for mode in ("eager", "compiled"):
+        engine, w, seen = rounds(m, mode, room=2)
         assert engine.room == 2 and seen == counted
         torch.testing.assert_close(w, wanted, rtol=0, atol=1e-12)
 
@@ -123,8 +123,8 @@ def test_numbers_that_a_method_changes_are_part_of_the_step():
 
 def test_steps_are_captured_where_that_pays():
     gpu, cpu = torch.device("cuda"), torch.device("cpu")
-    assert way_of(cpu, 10**9) == "eager"
-    assert [way_of(gpu, n) for n in (1, PAYS["graph"], PAYS["compiled"])] == ["eager", "graph", "compiled"]
+    assert mode_of(cpu, 10**9) == "eager"
+    assert [mode_of(gpu, n) for n in (1, PAYS["graph"], PAYS["compiled"])] == ["eager", "graph", "compiled"]
     with pytest.raises(ValueError, match="captured on a GPU"):
         choose("stacked:graph", SMALL, method("FedAvg"), 0, device="cpu")
 

@@ -9,8 +9,9 @@ from quadratics import Federation, heterogeneous
 from torch import Tensor, nn
 
 from fednb.algorithms.catalogue import CATALOGUE
+from fednb.core.cost import cost
 from fednb.core.record import Table
-from fednb.core.rounds import Method, cost, observed_server
+from fednb.core.rounds import Method, observed_server
 from fednb.core.vectors import Layout
 from fednb.engines.loop import Loop
 from fednb.engines.problem import Problem, problem_of

@@ -5,8 +5,7 @@ from math import inf, nan
 import pandas as pd
 import pytest
 
-from fednb.study.claims import Claim, verdict
-from fednb.study.rules import KINDS
+from fednb.study.claims import RULES, Claim, verdict
 
 FALLING, RISING = [4, 3, 2, 1], [1, 2, 3, 4]
 
@@ -61,7 +60,7 @@ def test_claims_about_growing_skew(skewed, true):
 
 
 def test_every_kind_says_its_rule_with_the_tolerance():
-    for kind in KINDS:
+    for kind in RULES:
         rule = claim(kind, 0.25, left=["A", "B"], right="C", along="rho", least=1.0, most=2.0).rule
         assert "{" not in rule
         assert "0.25" in rule or kind == "falls_along"

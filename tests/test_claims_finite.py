@@ -6,8 +6,7 @@ import pandas as pd
 import pytest
 from every_kind import EVERY_KIND
 
-from fednb.study.claims import BadClaim, BadTable, Claim, verdict
-from fednb.study.rules import KINDS
+from fednb.study.claims import RULES, BadClaim, BadTable, Claim, verdict
 
 
 def claim(of, **more):
@@ -26,7 +25,7 @@ def same_place(rows, at):
 
 
 def test_there_is_a_table_for_every_kind_on_which_it_holds():
-    assert set(EVERY_KIND) == set(KINDS)
+    assert set(EVERY_KIND) == set(RULES)
     assert {outcome(kind, pd.DataFrame(rows))["verdict"] for kind, (_, rows) in EVERY_KIND.items()} == {"holds"}
 
 

@@ -11,7 +11,7 @@ from fednb.filters import Centralize, ClipToMedian, HighPass, LocalAverage, LowP
 from fednb.metrics import drift
 from fednb.metrics.drift import WHOLE, Turned, agreement, agreements, distances, divergence
 from fednb.metrics.spectra import TooFewClients
-from fednb.metrics.tidy import NotKept
+from fednb.metrics.tidy import NotProbed
 
 
 def layout(**sizes) -> Layout:
@@ -171,5 +171,5 @@ def test_drift_and_cosines_have_a_row_per_layer_and_one_for_all():
 
 
 def test_what_was_not_kept_is_named():
-    with pytest.raises(NotKept, match="kept gradient, move, not 'perturbation'; add it"):
+    with pytest.raises(NotProbed, match="kept gradient, move, not 'perturbation'; add it"):
         drift.agreement_by_layer(Made(), "perturbation")

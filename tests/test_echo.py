@@ -14,12 +14,12 @@ from torch.nn.functional import cross_entropy
 from fednb.data.sources import load
 from fednb.engines.problem import dealt, problem_of
 from fednb.engines.setting import Setting
-from fednb.metrics import align, echo
 from fednb.metrics.features import NeedsStatistics
-from fednb.metrics.tidy import NotKept
+from fednb.metrics.tidy import NotProbed
 from fednb.models import build
 from fednb.runs.probes import Probe
-from fednb.study.evidence import EVIDENCE
+from fednb.study.measurements import alignment, echo
+from fednb.study.measurements.registry import MEASUREMENTS
 
 KEPT = ["perturbation", "global", "move"]
 
@@ -41,13 +41,13 @@ def of(table, method, measure, **more):
 def test_alignment_by_hand():
     """∇F = (3, 4): along it 1, across it 0, against it −1, (1, 0) has 3/5; who does not perturb is left out."""
     delta = tensor([[0.3, 0.4], [-0.4, 0.3], [-6.0, -8.0], [1.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
-    assert align.alignments(delta, tensor([3.0, 4.0])).tolist() == approx([1, 0, -1, 0.6])
+    assert alignment.alignments(delta, tensor([3.0, 4.0])).tolist() == approx([1, 0, -1, 0.6])
 
 
 @pytest.mark.parametrize("chunk", [500, 64])
 def test_the_global_gradient_is_that_of_all_samples_of_the_clients(results, chunk, monkeypatch):
     """Plain autograd over every client's samples, what two hold counting twice; in one piece or several."""
-    monkeypatch.setattr(align, "CHUNK", chunk)
+    monkeypatch.setattr(alignment, "CHUNK", chunk)
     run = results.runs[0]
     w = run.probed(1).vectors["global"][0]
     _, parts = dealt(run.setting, 0)
@@ -57,7 +57,7 @@ def test_the_global_gradient_is_that_of_all_samples_of_the_clients(results, chun
     x = (data.x[index].double() / 16 - 0.3054) / 0.3760
     cross_entropy(model(x), data.y[index]).backward()
     expected = torch.cat([p.grad.flatten() for p in model.parameters()])
-    loss = align.GlobalLoss(problem_of(run.setting, 0), [*parts, parts[0]])
+    loss = alignment.GlobalLoss(problem_of(run.setting, 0), [*parts, parts[0]])
     assert torch.allclose(loss.gradient(w), expected, atol=1e-12)
 
 
@@ -65,7 +65,7 @@ def test_models_with_batchnorm_are_refused():
     setting = Setting(**SETTING).but(model="small-cnn-bn")
     data, parts = dealt(setting, 0)
     with pytest.raises(NeedsStatistics, match="BatchNorm"):
-        align.GlobalLoss(problem_of(setting, 0, "cpu", data, parts), parts)
+        alignment.GlobalLoss(problem_of(setting, 0, "cpu", data, parts), parts)
 
 
 def test_the_kept_global_model_is_where_clients_start(results):
@@ -80,11 +80,11 @@ def test_the_kept_global_model_is_where_clients_start(results):
 
 def test_alignment_of_runs(results):
     """FedAvg and FedWMSAM's first round perturb nothing: no number. FedSAM's is the mean cosine, by hand."""
-    table = EVIDENCE["alignment"](results, device="cpu")
+    table = MEASUREMENTS["alignment"](results, device="cpu")
     assert all(map(isnan, of(table, "FedAvg", "alignment"))) and isnan(of(table, "FedWMSAM", "alignment", round=0)[0])
     run = results.runs[1]
     kept = run.probed(1).vectors
-    g = align.GlobalLoss.of(run, "cpu").gradient(kept["global"][0])
+    g = alignment.GlobalLoss.of(run, "cpu").gradient(kept["global"][0])
     cosines = [float(d @ g / d.norm() / g.norm()) for d in kept["perturbation"]]
     assert of(table, "FedSAM", "alignment", round=1) == approx([sum(cosines) / 4])
     unit = kept["perturbation"] / kept["perturbation"].norm(dim=1, keepdim=True)
@@ -98,8 +98,8 @@ def test_what_was_not_kept_is_said(results):
     with pytest.raises(ValueError, match="must be one of gradient, perturbation, move, model, global"):
         Probe(("globe",))
     run = results.runs[0]
-    with pytest.raises(NotKept, match=r"kept .*, not 'gradient'; add it to `what`"):
-        align.wanted(run, run.probed(0), "gradient")
+    with pytest.raises(NotProbed, match=r"kept .*, not 'gradient'; add it to `what`"):
+        alignment.wanted(run, run.probed(0), "gradient")
     assert grid.probe.what == tuple(KEPT)
 
 
@@ -158,14 +158,14 @@ def test_phases_are_halves():
 
 def test_echo_of_runs(results):
     """Two rounds, both ends kept: two steps, one turn in the late half; the numbers are those of the kept models."""
-    table = EVIDENCE["echo"](results, device="cpu")
+    table = MEASUREMENTS["echo"](results, device="cpu")
     for cell, run in results:
         w = [run.probed(0).vectors["global"][0], run.probed(1).vectors["global"][0], run.w]
         first, second = (b - a for a, b in pairwise(w))
         turn = float(first @ second / first.norm() / second.norm())
         assert of(table, cell.label, "persistence") == approx([turn])
         assert of(table, cell.label, "alternation", phase="late") == [float(turn < 0)]
-        loss = align.GlobalLoss.of(run, "cpu")
+        loss = alignment.GlobalLoss.of(run, "cpu")
         beyond = [float(loss.gradient(end) @ step > 0) for end, step in zip(w[1:], (first, second), strict=True)]
         assert of(table, cell.label, "overshoot") == beyond
         assert of(table, cell.label, "loss rise") == [max(0.0, run.rows[1]["test_loss"] - run.rows[0]["test_loss"])]
@@ -173,11 +173,11 @@ def test_echo_of_runs(results):
 
 def test_past_steps_sound_longer_with_momentum(results):
     """FedCM's clients go nine tenths of their way as everyone went last: its steps are more alike than FedAvg's."""
-    table = EVIDENCE["echoes"](results, most=2)
+    table = MEASUREMENTS["echoes"](results, most=2)
     assert of(table, "FedCM", "autocorrelation", phase="late", lag=1) > of(
         table, "FedAvg", "autocorrelation", phase="late", lag=1
     )
     assert all(map(isnan, of(table, "FedCM", "autocorrelation", lag=2)))  # three steps would be needed
     assert of(table, "FedSAM", "autocorrelation", lag=1, phase="late") == approx(
-        of(EVIDENCE["echo"](results, device="cpu"), "FedSAM", "persistence")
+        of(MEASUREMENTS["echo"](results, device="cpu"), "FedSAM", "persistence")
     )

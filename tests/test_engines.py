@@ -54,9 +54,10 @@ def test_a_gradient_of_the_last_layers_is_part_of_the_whole_one(oracle_of, last)
     problem = problem_of(SMALL, 0)
     w, b = problem.objective.start(torch.float32, torch.device("cpu"))
     asked = [oracle_of(problem.objective, problem.plan(0, [0])) for _ in range(2)]
-    whole, loss, *_ = asked[0](w[None], b[None], 0)
+    with problem.objective.arithmetic():
+        whole, loss, *_ = asked[0](w[None], b[None], 0)
     below = sum(problem.objective.layout.sizes[:-last])
-    with profile(activities=[ProfilerActivity.CPU]) as watched:
+    with problem.objective.arithmetic(), profile(activities=[ProfilerActivity.CPU]) as watched:
         g, same, *_ = asked[1](w[None], b[None], 0, last=last)
     assert torch.equal(g[:, -(w.numel() - below) :], whole[:, below:])
     assert torch.equal(loss, same)

@@ -10,8 +10,8 @@ import torch
 from small_grid import small_results
 
 from fednb.engines.problem import class_counts, problem_of
-from fednb.metrics.fairness import by_class, by_client, mixed
 from fednb.metrics.sample import sample_of
+from fednb.study.measurements.fairness import by_class, by_client, mixed
 
 
 @pytest.fixture(scope="module")

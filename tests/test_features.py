@@ -17,7 +17,7 @@ from fednb.metrics.features import (
     layers_of,
 )
 from fednb.metrics.sample import CHUNK, drawn, sample_of
-from fednb.metrics.tidy import NotKept
+from fednb.metrics.tidy import NotProbed
 from fednb.models import build
 
 NONE = torch.zeros(0)
@@ -160,5 +160,5 @@ def test_client_models_with_batch_norm_are_refused(tmp_path, monkeypatch):
 def test_models_that_were_not_kept_are_named(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDNB_STORE", str(tmp_path))
     made = small_results(methods=["FedAvg"], what=["gradient"])
-    with pytest.raises(NotKept, match="kept gradient, not 'model'"):
+    with pytest.raises(NotProbed, match="kept gradient, not 'model'"):
         clouds(made, device="cpu", progress=False)

@@ -46,6 +46,7 @@ OPTIONAL = {  # by folder or file: extras, loaded when they are asked for
     "data/corrupt.py": {"PIL"},
     "data/domains.py": {"PIL"},
     "show/site/text.py": {"nbconvert", "latex2mathml"},  # an extra: loaded when the site is published
+    "show/site/reference.py": {"griffe"},
     "show/site/notebook.py": {"nbconvert", "nbformat", "traitlets"},
     "bench/peers.py": {"pfl"},  # an extra: loaded when peers are timed
     "filters/fast/kernels.py": {"triton"},  # comes with torch where there is a GPU; loaded when a vector lies on one
@@ -104,7 +105,7 @@ def test_no_files_import_each_other_in_a_circle():
 
 
 def test_the_ground_floor_is_seen_at_a_glance():
-    """At most 14 entries beside the two files that Python asks for, each folder with a sentence on what it may import."""
+    """At most 14 entries beside the two files that Python asks for; each folder says in a line what it may import."""
     entries = [p for p in PACKAGE.iterdir() if not p.name.startswith(("__", "."))]
     assert len(entries) <= 14
     for folder in (p for p in entries if p.is_dir() and p.name[0] != "_"):

@@ -7,7 +7,7 @@ from fednb.algorithms.catalogue import method
 from fednb.algorithms.parts import AdaptiveWeights, FlexibleRadius, Sam
 from fednb.algorithms.sums import BadTerm
 from fednb.base.inputs import BadFile, one_line, read_rows, read_toml, shown
-from fednb.cli.commands import main, plain
+from fednb.cli.commands import main, parsed
 from fednb.core.rounds import BadParameter
 from fednb.data.partition import parse
 from fednb.data.split import PartitionFailed
@@ -141,7 +141,7 @@ def test_a_command_complains_in_one_line(argv, capsys, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("text", ["[" * 5000, "{[]: 1}", "-" * 9000 + "1", "9" * 9000, "\\0"])
 def test_a_typed_value_that_python_cannot_read_is_a_text(text):
-    assert plain(text) == text
+    assert parsed(text) == text
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,8 @@ def test_tuning_that_does_not_move_judges_the_servers_model():
     """η = 0 in the last round: everyone's accuracy is that of the server's model on its own split."""
     setting = Setting(clients=4, epochs=1, batch=50, samples=300, partition="iid", evaluation="personal")
     for lr, same in ((0.0, True), (1.0, False)):
-        problem = replace(problem_of(setting, seed=0), lr=lr)
+        problem = problem_of(setting, seed=0)
+        problem = replace(problem, training=replace(problem.training, lr=lr))
         w, b = problem.objective.start(torch.float32, torch.device("cpu"))
         found, _ = tuned(Loop(problem), FEDAVG, problem.server(FEDAVG, w, b), Table({}), size=2)
         mean = float(np.mean([problem.score_own(w, b, i) for i in range(4)]))

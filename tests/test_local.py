@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fednb.metrics.local import drifts, radii
-from fednb.metrics.tidy import NotKept
+from fednb.metrics.tidy import NotProbed
+from fednb.study.measurements.local import drifts, radii
 
 
 class Made:
@@ -44,5 +44,5 @@ def test_radii_of_each_client_and_their_mean():
 
 
 def test_radii_need_their_probe():
-    with pytest.raises(NotKept, match=r"kept k.h_adj, not 'k.rho_k'"):
+    with pytest.raises(NotProbed, match=r"kept k.h_adj, not 'k.rho_k'"):
         radii(Made("k.h_adj"))

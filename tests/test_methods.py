@@ -17,7 +17,9 @@ from fednb.algorithms.parts import (
     Scaffold,
     ServerMomentum,
 )
-from fednb.core.rounds import STAGES, BadMethod, BadParameter, Method, P, Part, cost, part
+from fednb.core.cost import cost
+from fednb.core.record import P
+from fednb.core.rounds import STAGES, BadMethod, BadParameter, Method, Part, part
 from fednb.filters import GaussianDetrend, HighPass, LocalAverage, Permuted, RandomBand
 
 METHODS = [entry.method for entry in CATALOGUE.values()]

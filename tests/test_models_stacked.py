@@ -59,7 +59,8 @@ def test_stacked_gradient_is_each_clients_own(name):
     w = torch.stack([w, w + 0.01 * torch.sin(torch.arange(len(w)))])
     x, y = samples(name, clients=2)
     valid = torch.tensor([[1, 0], [1, 1]], dtype=torch.float64)
-    stacked, losses = vmap(grad_and_value(f.masked_loss))(w, b.expand(2, -1), x, y, valid)
+    with f.arithmetic():
+        stacked, losses = vmap(grad_and_value(f.masked_loss))(w, b.expand(2, -1), x, y, valid)
     for k, there in enumerate(valid.bool()):
         alone, loss = f.gradient(w[k], b, x[k][there], y[k][there])
         torch.testing.assert_close(stacked[k], alone, atol=1e-10, rtol=0)

@@ -16,11 +16,11 @@ from fednb.algorithms.catalogue import UnknownMethod
 from fednb.base.files import Contents, DamagedFile
 from fednb.engines.setting import BadSetting
 from fednb.runs.grid import BadGrid, Grid, NeedsGpu, Results
-from fednb.study.evidence import UnknownEvidence
+from fednb.study.measurements.registry import UnknownEvidence
 from fednb.study.page import (
-    Kept,
-    NotKept,
+    NoStoredTable,
     Page,
+    StoredResults,
     as_text,
     compare,
     gains,
@@ -196,13 +196,13 @@ def kept(tmp_path, monkeypatch):
 def test_without_a_gpu_a_page_shows_what_was_kept(kept, capsys):
     """Tables come from the kept files, captions name the kept runs, and the reader is told."""
     results = kept.run()
-    assert isinstance(results, Kept)
+    assert isinstance(results, StoredResults)
     assert "no GPU" in (said := capsys.readouterr().out) and "results/01_x_paper, n = 1 seed, made GPU" in said
     assert "; unchecked: it has no list of its files" in said
     assert kept.measure("accuracy", results)["value"].tolist() == [50.0]
     assert provenance(results) == "n = 1 seed, made GPU, runs kkkkkkkk"
     assert json.loads((kept.folder / "runs.json").read_text()) == ABOUT
-    with pytest.raises(NotKept, match=r"table1_curves\.csv was not kept in 01_x_paper"):
+    with pytest.raises(NoStoredTable, match=r"table1_curves\.csv was not kept in 01_x_paper"):
         kept.measure("curves", results)
 
 
@@ -309,7 +309,7 @@ def test_runs_that_cannot_be_read_are_named(kept, text):
     """An older runs.json, without a digest."""
     (kept.kept_folder / "runs.json").write_text(text)
     with pytest.raises(DamagedFile, match=r"01_x_paper/runs\.json: is not .*; execute its notebook again"):
-        _ = Kept(kept.kept_folder, None).runs
+        _ = StoredResults(kept.kept_folder, None).runs
 
 
 def test_a_kept_table_is_checked_when_it_is_read(kept):
@@ -318,7 +318,7 @@ def test_a_kept_table_is_checked_when_it_is_read(kept):
     contents.save()
     (kept.kept_folder / "command.txt").write_text("fednb notebook made/01_x --keep\n\nOn a fast machine.\n")
     path = kept.kept_folder / "table1_accuracy.csv"
-    assert len(Kept(kept.kept_folder, None).table(path.name)) == 1
+    assert len(StoredResults(kept.kept_folder, None).table(path.name)) == 1
     path.write_text(path.read_text().replace("50.0", "90.0"))
     with pytest.raises(DamagedFile, match=r"accuracy\.csv: .*; `fednb notebook made/01_x --keep` makes it again"):
         kept.measure("accuracy", kept.run())
@@ -330,4 +330,4 @@ def test_a_kept_table_is_checked_when_it_is_read(kept):
 def test_kept_results_are_put_back_after_a_kill(kept):
     """It fell between taking the old folder away and putting the new one there."""
     kept.kept_folder.rename(kept.kept_folder.with_name(".01_x_paper.99-0123abcd.old"))
-    assert isinstance(kept.run(), Kept) and kept.kept_folder.is_dir()
+    assert isinstance(kept.run(), StoredResults) and kept.kept_folder.is_dir()

@@ -10,7 +10,7 @@ import pytest
 import fednb as fn
 from fednb import filters, parts
 from fednb.base.files import Contents
-from fednb.cli.commands import plain
+from fednb.cli.commands import parsed
 from fednb.core.rounds import Method, Part
 from fednb.data import partition, sources
 from fednb.engines.setting import Setting
@@ -18,8 +18,8 @@ from fednb.filters import Filter
 from fednb.models import names as models
 from fednb.runs.grid import SCALES, Grid
 from fednb.study import notebooks
-from fednb.study.evidence import EVIDENCE
-from fednb.study.page import Kept
+from fednb.study.measurements.registry import MEASUREMENTS
+from fednb.study.page import StoredResults
 from fednb.study.paper import UnknownPaper, papers, shelf
 
 ROOT = Path(__file__).parent.parent
@@ -70,7 +70,7 @@ def test_every_section_has_a_notebook_and_a_grid(paper):
         assert page.notebook == about["notebook"]
         assert list(page.grids) == ([section] if about.get("grid", True) else [])
         assert all(grid.cells for grid in page.grids.values())
-        assert set(paper.evidence(section)) <= set(EVIDENCE)
+        assert set(paper.evidence(section)) <= set(MEASUREMENTS)
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -159,7 +159,7 @@ def switch(text: str) -> object:
     if re.match(r"fn\.method\(|[A-Z]\w*\(", text):
         return eval(text, {"__builtins__": {}, "fn": fn, **KINDS})
     if field := re.fullmatch(r"(\w+) = (.+)", text):
-        return Setting().but(**{field[1]: plain(field[2])})
+        return Setting().but(**{field[1]: parsed(field[2])})
     return text if text in models() else partition.parse(text)
 
 
@@ -240,7 +240,7 @@ def test_what_was_kept_is_listed_and_as_it_was(folder):
     contents.check()
     by_hand = {p.name for p in folder.iterdir() if p.suffix in (".md", ".txt")} - {"command.txt"}
     assert set(contents.files) == {p.name for p in folder.iterdir()} - by_hand - {"contents.json"}
-    assert "runs.json" not in contents.files or Kept(folder, None).runs
+    assert "runs.json" not in contents.files or StoredResults(folder, None).runs
 
 
 def test_papers_are_found_in_any_case():

@@ -9,6 +9,7 @@ from fednb.data.plan import batches
 from fednb.data.sources import load
 from fednb.engines.problem import clients_of
 from fednb.models import build
+from fednb.runs.experiment import run_of
 from fednb.runs.probes import Probe
 
 SETTING = fn.Setting(
@@ -162,4 +163,4 @@ def test_what_no_part_declares_is_refused_before_anything_runs(method, what, sai
     probe = Probe((what,))
     with pytest.raises(ValueError, match=said):
         run(method, probe, rounds=1)
-    assert fn.experiment.run_of(SETTING.but(rounds=1), fn.method(method), 0, probe).status == "absent"
+    assert run_of(SETTING.but(rounds=1), fn.method(method), 0, probe).status == "absent"

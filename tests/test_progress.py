@@ -19,15 +19,16 @@ from small_grid import small_results
 
 from fednb.base import progress
 from fednb.base.files import load_tensors
-from fednb.base.progress import bar_of, duration, told
+from fednb.base.progress import bar_of, duration, reporting_to
 from fednb.data import files, pictures
 from fednb.data.dataset import DataNotFound
 from fednb.engines.setting import Setting
-from fednb.metrics import align, cka, echo, embed, features, hessian, landscape, sensitivity, separate
 from fednb.metrics import cache as once
+from fednb.metrics import cka, embed, features, hessian, landscape
 from fednb.runs import experiment
 from fednb.runs.grid import Grid
 from fednb.study import jobs
+from fednb.study.measurements import alignment, echo, sensitivity, separate
 
 GRID = dict(
     setting=dict(data="digits", samples=120, clients=3, participation=1.0, rounds=2, epochs=1, batch=50,
@@ -153,7 +154,7 @@ def test_a_front_end_names_its_cell_and_papermill_does_not(metadata, face, monke
 
 def test_a_function_is_told_of_the_outer_work_alone():
     heard = []
-    with told(lambda *how: heard.append(how)):
+    with reporting_to(lambda *how: heard.append(how)):
         with bar_of(2, "outer") as outer, bar_of(5, "inner") as inner:
             inner.update(5)
             outer.update(2)
@@ -196,7 +197,7 @@ def test_an_interrupted_grid_keeps_every_finished_round_and_goes_on(monkeypatch)
 
 def test_a_grid_tells_its_rounds_one_by_one():
     heard = []
-    with told(lambda *how: heard.append(how)):
+    with reporting_to(lambda *how: heard.append(how)):
         Grid.of("small", "smoke", GRID).run(device="cpu", engine="loop")
     counts = [done for done, _, _ in heard]
     assert counts == sorted(counts) and set(counts) == {0, 1, 2, 3, 4} and {total for _, total, _ in heard} == {4}
@@ -314,7 +315,7 @@ LONG = {  # the call, where its work is done, how often
                  "_by_client_and_class", 4),
     "sensitivity": (lambda r: sensitivity.of_layers(r, radii=(0.1,), samples=10, device="cpu"), sensitivity,
                     "_by_client", 4),
-    "alignment": (lambda r: align.alignment(r, device="cpu"), align, "_by_round", 2),
+    "alignment": (lambda r: alignment.alignment(r, device="cpu"), alignment, "_by_round", 2),
     "echo": (lambda r: echo.echo(r, device="cpu"), echo, "_overshoots", 2),
 }  # fmt: skip
 
@@ -498,7 +499,7 @@ def test_an_interrupted_download_leaves_nothing_and_the_next_is_whole(folder, mo
     with pytest.raises(KeyboardInterrupt):
         fetch()
     assert list(folder.iterdir()) == []
-    with told(lambda *how: heard.append(how[:2])):
+    with reporting_to(lambda *how: heard.append(how[:2])):
         fetch()
     assert [p.name for p in folder.iterdir()] == ["made.npz"] and (folder / "made.npz").read_bytes() == data
     assert heard == [(n << 20, 3 << 20) for n in range(4)]
@@ -506,7 +507,11 @@ def test_an_interrupted_download_leaves_nothing_and_the_next_is_whole(folder, mo
 
 def test_torchvision_downloads_with_our_bar():
     utils, heard = SimpleNamespace(tqdm="theirs"), []
-    with told(lambda *how: heard.append(how[:2])), pytest.raises(DataNotFound), pictures.bars_of(utils, "cifar10"):
+    with (
+        reporting_to(lambda *how: heard.append(how[:2])),
+        pytest.raises(DataNotFound),
+        pictures.bars_of(utils, "cifar10"),
+    ):
         with utils.tqdm(total=10, unit="B", unit_scale=True) as bar:
             bar.update(10)
         raise DataNotFound

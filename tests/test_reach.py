@@ -8,7 +8,7 @@ from pytest import approx
 from small_grid import small_results
 
 from fednb.core.vectors import Layout
-from fednb.metrics.reach import MEASURE, _draws, flat_index, lengths
+from fednb.study.measurements.reach import MEASURE, _draws, flat_index, lengths
 
 
 def test_one_tensor_is_as_long_as_the_root_of_its_numbers():

@@ -20,7 +20,8 @@ from fednb.algorithms.parts import (
     WmsamWeight,
 )
 from fednb.algorithms.parts.released_bugs import by_tensor_number, first_numbers
-from fednb.core.rounds import BadParameter, Method, cost
+from fednb.core.cost import cost
+from fednb.core.rounds import BadParameter, Method
 from fednb.core.vectors import Layout, norm
 
 TWO = Layout(("a", "b"), ((2,), (3,)))

@@ -11,7 +11,7 @@ from small_grid import small_results
 
 from fednb.core.vectors import Layout
 from fednb.filters import Centralize, HighPass, MeanOnly
-from fednb.metrics.removed import removed, rows
+from fednb.study.measurements.removed import removed, rows
 
 LAYOUT = Layout(("body.weight", "head.weight", "head.bias"), ((4,), (2, 2), (1,)))
 FILTERS = {"mean": MeanOnly(0.5), "classes": Centralize()}

@@ -131,7 +131,7 @@ def test_an_empty_client_is_refused_with_the_way_out():
 
 def shares(by_size, ids):
     sizes = torch.tensor([1, 3, 4, 2])
-    return Problem(None, None, sizes, sizes, lr=0.1, by_size=by_size).shares(ids)
+    return Problem(None, None, layout=None, sizes=sizes, steps=sizes, training=None, by_size=by_size).shares(ids)
 
 
 def test_shares_by_size_and_alike():

@@ -11,7 +11,7 @@ import fednb
 from fednb.algorithms.catalogue import FEDAVG, FEDSAM, FEDSCAM, FEDSCAM_SAM, FEDSCAM_WA
 from fednb.algorithms.parts import ScamConflict, ScamPilot, ScamRadius, ScamWeights
 from fednb.algorithms.parts.scam import sketch
-from fednb.core.record import Cohort, Server
+from fednb.core.record import Cohort, LocalTraining, Server
 from fednb.core.rounds import BadParameter, Method, blank, observed_local, server_round
 from fednb.core.vectors import Layout, norm, unit
 from fednb.data.plan import ExplicitPlan
@@ -44,7 +44,7 @@ def received(made: Method, move=None, *, n=None, b=None, **rows) -> tuple[Cohort
     given = {name: torch.as_tensor(x, dtype=torch.float64).view(C, -1) for name, x in rows.items()}
     k = Cohort(
         range(C), blank(made, layout, w, b[0], C) | {"delta": move, "w": move, "b": b} | given, layout=layout, n=n,
-        steps=torch.ones(C), nominal_steps=1.0, oracle=lambda *_: pytest.fail("the server has no data"), lr=0.1,
+        steps=torch.ones(C), oracle=lambda *_: pytest.fail("the server has no data"), training=LocalTraining(lr=0.1),
         p=(n.double() / n.sum()).view(-1, 1),
     )  # fmt: skip
     s = Server(w, torch.zeros_like(b[0]), made.buffers("on_server", layout, w), t=0, N=C, lr=1.0)
@@ -134,7 +134,11 @@ def test_heterogeneity_is_the_mean_norm_over_the_first_batches(engine, batches):
     """On a network: ‖∇L‖ at the received model on batches 0 to B − 1 of the round, each by itself."""
     made, X, Y, model = only(ScamPilot(batches=batches, d=8)), *tiny()
     four = torch.tensor([4, 4])
-    problem = Problem(Objective(model), lambda t, ids: ExplicitPlan(X[ids], Y[ids]), sizes=3 * four, steps=four, lr=0.1)
+    objective = Objective(model)
+    problem = Problem(
+        objective, lambda t, ids: ExplicitPlan(X[ids], Y[ids]), layout=objective.layout, sizes=3 * four, steps=four,
+        training=LocalTraining(lr=0.1),
+    )  # fmt: skip
     w, b = problem.objective.start(torch.float64, torch.device("cpu"))
     k, _ = engine(problem).train(made, problem.server(made, w, b), [0, 1], {})
     for i in range(2):

@@ -11,8 +11,8 @@ from small_grid import small_results
 from fednb.algorithms.parts.fsa import layer_moves, weights_only
 from fednb.core.vectors import Layout
 from fednb.engines.problem import problem_of
-from fednb.metrics import sensitivity
-from fednb.metrics.sensitivity import (
+from fednb.study.measurements import sensitivity
+from fednb.study.measurements.sensitivity import (
     CHANCE,
     EQ7,
     EQ8,

@@ -6,9 +6,10 @@ import torch
 from pytest import approx
 from small_grid import small_results
 
-from fednb.metrics import embed, features, separate
+from fednb.metrics import embed, features
 from fednb.metrics.sample import sample_of
-from fednb.study.evidence import EVIDENCE
+from fednb.study.measurements import separate
+from fednb.study.measurements.registry import MEASUREMENTS
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ def test_silhouette_by_hand():
 
 
 def test_separation_is_of_the_last_model_on_the_same_samples(results):
-    table = EVIDENCE["separation"](results, samples=60, device="cpu")
+    table = MEASUREMENTS["separation"](results, samples=60, device="cpu")
     assert set(table["round"]) == {1}
     for cell, run in results:
         mine = table[table["method"] == cell.label].set_index("measure")["value"]
@@ -40,8 +41,8 @@ def test_separation_is_of_the_last_model_on_the_same_samples(results):
 
 def test_points_are_those_that_the_plane_is_scored_on(results):
     """One t-SNE for the figure and the number: 60 samples of each of two runs, with their classes."""
-    points = EVIDENCE["class_points"](results, samples=60, device="cpu")
-    table = EVIDENCE["separation"](results, samples=60, device="cpu")
+    points = MEASUREMENTS["class_points"](results, samples=60, device="cpu")
+    table = MEASUREMENTS["separation"](results, samples=60, device="cpu")
     assert len(points) == 120 and {"class", "x", "y", "method", "seed", "key"} <= set(points)
     for method, part in points.groupby("method"):
         scored = table[(table["method"] == method) & (table["measure"] == "silhouette in the plane")]["value"]
@@ -51,7 +52,7 @@ def test_points_are_those_that_the_plane_is_scored_on(results):
 
 
 def test_discrepancy_is_the_spread_of_clients_within_a_class(results):
-    table = EVIDENCE["discrepancy"](results, samples=60)
+    table = MEASUREMENTS["discrepancy"](results, samples=60)
     cloud = features.clouds(results, samples=60, progress=False, device="cpu")[0]
     assert table.iloc[0][["method", "round", "measure"]].tolist() == ["FedAvg", 0, "spread"]
     classes = sorted({row["class"] for row in cloud.rows})

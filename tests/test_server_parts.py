@@ -14,7 +14,7 @@ import fednb
 from fednb.algorithms.catalogue import FEDAVG, FEDAVGM, FEDLWS, QFEDAVG, UNIFORM
 from fednb.algorithms.parts import Fairness, LayerShrink, Sam, ServerMomentum
 from fednb.algorithms.parts.server import groups
-from fednb.core.record import Cohort, Server
+from fednb.core.record import Cohort, LocalTraining, Server
 from fednb.core.rounds import BadParameter, Method, blank, server_round
 from fednb.core.vectors import Layout
 from fednb.data.sources import load
@@ -59,8 +59,9 @@ def received(
         name: torch.as_tensor(x, dtype=torch.float64).view(C, -1) for name, x in rows.items()
     }
     k = Cohort(
-        range(C), blank(made, layout, w, b[0], C) | values, layout=layout, n=n, steps=torch.ones(C), nominal_steps=1.0,
-        oracle=lambda *_: pytest.fail("the server has no data"), lr=0.1, p=(n.double() / n.sum()).view(-1, 1),
+        range(C), blank(made, layout, w, b[0], C) | values, layout=layout, n=n, steps=torch.ones(C),
+        oracle=lambda *_: pytest.fail("the server has no data"), training=LocalTraining(lr=0.1),
+        p=(n.double() / n.sum()).view(-1, 1),
     )  # fmt: skip
     own = made.buffers("on_server", layout, w)
     return k, Server(w, torch.zeros_like(b[0]), own, t=0, N=C, lr=server_lr)

@@ -7,8 +7,9 @@ import pytest
 import torch
 from small_grid import small_results
 
-from fednb.metrics import hessian, landscape, sharpness
-from fednb.metrics.sharpness import eigenvalues, random_plane, surface
+from fednb.metrics import hessian, landscape
+from fednb.study.measurements import sharpness
+from fednb.study.measurements.sharpness import eigenvalues, random_plane, surface
 
 
 @pytest.fixture(scope="module")

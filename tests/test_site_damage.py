@@ -8,7 +8,7 @@ from made_site import CELLS, RUN, book, code, make, put, shown
 from fednb.base.files import Contents
 from fednb.cli.commands import main
 from fednb.show.site import publish as module
-from fednb.show.site.pages import Page
+from fednb.show.site.pages import SitePage
 from fednb.show.site.publish import NotASite, publish
 
 AGAIN = "`fednb notebook made/01_one --scale smoke` makes it again"
@@ -18,7 +18,9 @@ PAGE, KEPT = "store/notebooks/made/01_one/smoke", "papers/made/results/02_two_la
 
 @pytest.fixture
 def shelf(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "methods_page", lambda known: Page("methods.html", "Methods", ""))  # it reads no file
+    monkeypatch.setattr(
+        module, "methods_page", lambda known: SitePage("methods.html", "Methods", "")
+    )  # it reads no file
     return make(tmp_path, monkeypatch)
 
 
@@ -178,9 +180,9 @@ def test_what_others_put_into_the_site_stays(shelf, capsys):
 
 def test_a_page_that_is_no_longer_made_goes(shelf, monkeypatch):
     out = shelf / "site"
-    monkeypatch.setattr(module, "_pages", lambda *a: [Page("old.html", "Old", "")])
+    monkeypatch.setattr(module, "_pages", lambda *a: [SitePage("old.html", "Old", "")])
     publish(out)
-    monkeypatch.setattr(module, "_pages", lambda *a: [Page("new.html", "New", "")])
+    monkeypatch.setattr(module, "_pages", lambda *a: [SitePage("new.html", "New", "")])
     publish(out)
     assert sorted(p.name for p in out.glob("*.html")) == ["new.html"]
 
@@ -190,7 +192,7 @@ def test_a_file_of_others_is_not_written_over(shelf, monkeypatch):
     monkeypatch.setattr(module, "_pages", lambda *a: [])
     publish(out)
     put(out / "new.html", "mine")
-    monkeypatch.setattr(module, "_pages", lambda *a: [Page("new.html", "New", "")])
+    monkeypatch.setattr(module, "_pages", lambda *a: [SitePage("new.html", "New", "")])
     with pytest.raises(NotASite, match="was not written by fednb"):
         publish(out)
     assert (out / "new.html").read_text() == "mine" and [p.name for p in shelf.glob("*site*")] == ["site"]

@@ -9,7 +9,7 @@ from made_site import book as made_book
 
 from fednb.show.site.book import Book, short, told_by
 from fednb.show.site.notebook import notebook_page, words_for
-from fednb.show.site.text import plain
+from fednb.show.site.text import without_markup
 from fednb.study import notebooks
 from fednb.study.page import page_folder
 
@@ -34,7 +34,7 @@ def test_the_title_stands_once_above_where_the_page_is_from(shelf):
     body = page("made/01_one").body
     assert body.count("<h1") == 1 and "what <math" in body
     assert body.index("<h1") < body.index("Where this page is from") < body.index("It is <strong>shown")
-    told = plain(body)
+    told = without_markup(body)
     assert "scale smoke executed 2026-11-15, in 3 s" in told and "1, n = 1 seed (0)" in told and "a CPU" in told
     assert "fednb notebook made/01_one --scale smoke" in told
 

@@ -5,24 +5,28 @@ import posixpath
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from types import ModuleType
 from urllib.parse import unquote
 
 import pandas as pd
 import pytest
 from made_site import make, put, table
 
+import fednb
 from fednb.algorithms.catalogue import CATALOGUE
 from fednb.bench import kept
 from fednb.cli.commands import main
 from fednb.runs.store import home
 from fednb.show.site import publish as module
 from fednb.show.site.methods import anchor, uses
-from fednb.show.site.pages import Page, href
+from fednb.show.site.pages import SitePage, href
 from fednb.show.site.publish import NotASite, NothingExecuted, publish
 from fednb.study import notebooks
-from fednb.study.evidence import EVIDENCE
+from fednb.study.measurements.registry import MEASUREMENTS
 from fednb.study.paper import papers
 from fednb.study.verify import judged, recalled
+
+MODULES = [name for name in fednb.__all__ if isinstance(getattr(fednb, name), ModuleType)]
 
 
 class Seen(HTMLParser):
@@ -74,6 +78,7 @@ def pages(site):
 def test_all_pages_are_there(site):
     assert set(pages(site)) == {
         "index.html", "notebooks.html", "papers.html", "methods.html", "gallery.html", "benchmarks.html",
+        "api.html", *(f"api/{name}.html" for name in MODULES),
         "papers/made.html", "notebooks/00_hello.html", "notebooks/made/01_one.html", "notebooks/made/02_two.html",
     }  # fmt: skip
 
@@ -183,7 +188,7 @@ def test_a_folder_that_is_no_site_is_not_replaced(shelf):
 
 def test_an_interrupt_leaves_the_old_site_whole_and_nothing_beside_it(shelf, monkeypatch):
     out = shelf / "out" / "site"
-    monkeypatch.setattr(module, "_pages", lambda *a: [Page("old.html", "Old", "old")])
+    monkeypatch.setattr(module, "_pages", lambda *a: [SitePage("old.html", "Old", "old")])
     publish(out)
     monkeypatch.setattr(module, "_pages", lambda *a: [])
     write = module._write
@@ -203,7 +208,7 @@ def test_an_interrupt_leaves_the_old_site_whole_and_nothing_beside_it(shelf, mon
 
 def test_claims_are_recalled_as_verify_judges_them(shelf, monkeypatch):
     """From the table that the notebook left; where it left none, "not run" with the command."""
-    monkeypatch.setitem(EVIDENCE, "made", lambda scale: table(5.0))
+    monkeypatch.setitem(MEASUREMENTS, "made", lambda scale: table(5.0))
     paper = papers("made")
     pd.testing.assert_frame_equal(recalled(paper, "fig1", "smoke"), judged(paper, "fig1", "smoke"))
     gone = recalled(paper, "fig2", "smoke").loc["large"]

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fednb.show.site.text import linked, mathml, plain, reading_log, rendered, slug, unique
+from fednb.show.site.text import linked, mathml, reading_log, rendered, slug, unique, without_markup
 from fednb.study import notebooks
 from fednb.study.paper import shelf
 
@@ -93,7 +93,7 @@ def test_no_line_of_our_reading_logs_is_lost(path):
     html = reading_log(text)
     for label in ("printed", "released", "we run", "effect"):
         assert html.count(f"<dt>{label}</dt>") == len(re.findall(rf"^{label}  ", text, re.MULTILINE))
-    shown = re.sub(r"[\W_]", "", plain(html))
+    shown = re.sub(r"[\W_]", "", without_markup(html))
     lost = [word for word in re.findall(r"[A-Za-z]{4,}", text) if word not in shown]
     assert lost == []
 
@@ -108,4 +108,4 @@ def test_notebooks_that_a_text_names_are_links():
 
 
 def test_plain_words():
-    assert plain(rendered("**a** &amp; $x_1$") + "<style>b { c }</style>") == "a & x_1"
+    assert without_markup(rendered("**a** &amp; $x_1$") + "<style>b { c }</style>") == "a & x_1"

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from fednb.study.evidence import at_chance, final_losses, losses, spread_over_seeds
+from fednb.study.measurements.accuracy import spread_over_seeds
+from fednb.study.measurements.curves import at_chance, final_losses, losses
 
 
 def made(accuracies, seed=0, status="finished", rounds=None, method="A", alpha=0.1):

@@ -7,8 +7,8 @@ import torch
 
 from fednb.algorithms.catalogue import method
 from fednb.base import files
+from fednb.cli import store as store_command
 from fednb.cli.commands import main
-from fednb.cli.commands import store as store_command
 from fednb.engines.setting import Setting
 from fednb.metrics import cache as once
 from fednb.runs.experiment import run, run_of

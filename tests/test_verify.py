@@ -11,7 +11,7 @@ from fednb.cli.commands import main
 from fednb.data.dataset import DataNotFound
 from fednb.data.identity import OtherSamples
 from fednb.runs.grid import Grid
-from fednb.study.evidence import EVIDENCE
+from fednb.study.measurements.registry import MEASUREMENTS
 from fednb.study.page import Page, page_folder
 from fednb.study.paper import Paper
 from fednb.study.verify import in_columns, recalled, verify
@@ -73,7 +73,7 @@ def paper(tmp_path, monkeypatch):
     (folder / "claims.toml").write_text(CLAIMS)
     (folder / "grids" / "table1.toml").write_text(GRID)
     (folder / "tables" / "table1.csv").write_text(TABLE)
-    monkeypatch.setitem(EVIDENCE, "made", made)
+    monkeypatch.setitem(MEASUREMENTS, "made", made)
     return Paper(folder)
 
 
@@ -187,7 +187,7 @@ def test_a_section_that_fails_is_named_and_the_others_go_on(paper, monkeypatch, 
     assert found.loc["two", ["verdict", "failed"]].tolist() == ["holds", ""]
     assert main(["verify", "made"]) == 1
     assert capsys.readouterr().err.splitlines()[-1] == f"fednb: made table1: {damaged}"
-    monkeypatch.delitem(EVIDENCE, "made")
+    monkeypatch.delitem(MEASUREMENTS, "made")
     assert "evidence 'made'" in verify(paper, "laptop").loc["two", "failed"]
 
 

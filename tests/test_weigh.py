@@ -12,7 +12,7 @@ from torch import Tensor
 import fednb
 from fednb.algorithms.catalogue import FEDAVG, FEDAWA, FEDDISCO, FEDLW, FEDLWSAM, FEDNOLOWE, FEDSAM, UNIFORM, method
 from fednb.algorithms.parts import AdaptiveWeights, Discrepancy, LossWeights, NormalisedLoss, Sam, Uniform
-from fednb.core.record import Cohort, Server
+from fednb.core.record import Cohort, LocalTraining, Server
 from fednb.core.rounds import BadParameter, Method, Part, blank
 from fednb.core.vectors import Layout
 from fednb.engines.setting import Setting
@@ -40,7 +40,7 @@ def uploads(
     rows |= {} if logit is None else {"logit": column(*logit), "weighed": torch.ones(C, 1, dtype=torch.float64)}
     k = Cohort(
         range(C), rows, layout=layout, oracle=lambda *_: pytest.fail("the server has no data"), n=n,
-        steps=torch.ones(C), nominal_steps=1.0, lr=0.1, p=(n.double() / n.sum()).view(-1, 1),
+        steps=torch.ones(C), training=LocalTraining(lr=0.1), p=(n.double() / n.sum()).view(-1, 1),
         labels=None if labels is None else torch.as_tensor(labels),
     )  # fmt: skip
     return k, Server(w, w[:0], {}, t=0, N=C, lr=1.0, samples=int(n.sum()) if samples is None else samples)

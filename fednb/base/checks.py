@@ -30,7 +30,7 @@ def is_number(value: Any) -> bool:
 
 def is_whole(value: Any, least: int = 0, most: int = MOST_WHOLE) -> bool:
     """True for a whole number in bounds; true and false are none."""
-    return isinstance(value, Integral) and not isinstance(value, bool) and least <= value <= most
+    return isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) <= most
 
 
 def is_text(value: Any, most: int = MOST_TEXT) -> bool:

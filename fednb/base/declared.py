@@ -33,7 +33,7 @@ def settled(kind: Any, value: Any) -> Any:
     declared = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
     if not isinstance(value, Real) or isinstance(value, bool):
         return value
-    if declared == "float" and abs(value) <= 1e308:
+    if declared == "float" and abs(value) <= 1e308:  # type: ignore[operator]  # typeshed: Real has no order
         return float(value) + 0.0
     if declared == "int" and isinstance(value, float) and value.is_integer():
         return int(value)

@@ -18,7 +18,8 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-Told = Callable[[int, int | None, float | None], object]  # done, of how many, seconds left; None where it is not known
+# A function of a caller's own: done, of how many, seconds left; None where it is not known.
+OnProgress = Callable[[int, int | None, float | None], object]
 
 SOON = 5.0  # seconds that work may take without a line in a file
 SOON_INSIDE = 60.0  # the same for work inside other work, which has lines of its own
@@ -84,7 +85,7 @@ class Face:
 class ToFunction(Face):
     """A caller's own function is told."""
 
-    def __init__(self, function: Told) -> None:
+    def __init__(self, function: OnProgress) -> None:
         self.function = function
 
     def show(self, bar: Bar) -> None:
@@ -192,14 +193,14 @@ class _Here(threading.local):
 
     def __init__(self) -> None:
         self.bars: list[Bar] = []
-        self.told: Told | None = None
+        self.told: OnProgress | None = None
 
 
 _here = _Here()
 
 
 @contextmanager
-def bar_of(total: int | None, what: str, show: bool | Told = True, unit: str = "round") -> Iterator[Bar]:
+def bar_of(total: int | None, what: str, show: bool | OnProgress = True, unit: str = "round") -> Iterator[Bar]:
     """A bar over work of `total` units ("B" is bytes; None if nobody knows how many).
 
     show: False for silence, also inside; or a function that is told (done, total, seconds left) instead. What such a
@@ -218,7 +219,7 @@ def bar_of(total: int | None, what: str, show: bool | Told = True, unit: str = "
 
 
 @contextmanager
-def told(function: Told) -> Iterator[None]:
+def reporting_to(function: OnProgress) -> Iterator[None]:
     """Everything in here tells a function how far it is, in place of bars: for a widget that has one of its own.
 
     It is told (done, total, seconds left) of each piece of work in turn, not of work inside work, and only of what this
@@ -231,7 +232,7 @@ def told(function: Told) -> Iterator[None]:
         _here.told = before
 
 
-def _face(show: bool | Told) -> Face:
+def _face(show: bool | OnProgress) -> Face:
     if callable(show):
         return ToFunction(show)
     if not show:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from fednb.algorithms.parts import Sam
+from fednb.algorithms.parts.ascend import Sam
 from fednb.bench.bare import BareLoop, Batches
 from fednb.bench.workload import SEED, Say, Workload
 from fednb.core.record import Table
@@ -21,7 +21,7 @@ from fednb.engines.loop import Loop
 from fednb.engines.objective import arithmetic, wait_for
 from fednb.engines.pool import Pool, dismiss
 from fednb.engines.problem import participants
-from fednb.engines.stacked import WAYS, Stacked
+from fednb.engines.stacked import MODES, Stacked
 from fednb.models import build
 
 BARE = ("bare", "bare:threads")  # one thread, as the engines' clients have; or all cores of a CPU
@@ -50,7 +50,7 @@ class Runner(Protocol):
         ...
 
 
-class Federation:
+class EngineRun:
     """An engine at work on a method: what `run` does in a round, without its files."""
 
     def __init__(self, engine: Engine, work: Workload, method: Method) -> None:
@@ -136,13 +136,14 @@ def radius(method: Method) -> float | None:
     """What the bare loop needs to know of a method: 0 for FedAvg, FedSAM's rho, nothing where it cannot do it."""
     if not method.parts:
         return 0.0
-    return method.parts[0].rho if len(method.parts) == 1 and type(method.parts[0]) is Sam else None
+    only = method.parts[0]
+    return only.rho if len(method.parts) == 1 and type(only) is Sam else None
 
 
 def usual_engines(device: str) -> list[str]:
     """Those that can run there."""
     if torch.device(device).type == "cuda":
-        return ["bare", "loop", *(f"stacked:{way}" for way in WAYS)]
+        return ["bare", "loop", *(f"stacked:{mode}" for mode in MODES)]
     return ["bare", "loop", "pool", "stacked"]
 
 
@@ -153,25 +154,25 @@ def check(name: str, device: str) -> None:
         raise BadEngine(f"engine = {name!r}: must be one of {', '.join(NAMES)}")
     if gpu and name in ("pool", "bare:threads"):
         raise BadEngine(f"engine = {name!r} runs on the CPU; use --device cpu, or leave it out")
-    if not gpu and name.partition(":")[2] in WAYS[1:]:
+    if not gpu and name.partition(":")[2] in MODES[1:]:
         raise BadEngine(f"engine = {name!r}: steps are captured on a GPU; use 'stacked', or --device cuda")
 
 
 def runner(name: str, work: Workload, method: Method, workers: int | None = None) -> Runner:
-    """An engine, or the bare loop, by name. "stacked" alone is the way that a long run takes."""
+    """An engine, or the bare loop, by name. "stacked" alone is the mode that a long run takes."""
     check(name, work.device)
-    kind, _, way = name.partition(":")
+    kind, _, mode = name.partition(":")
     if kind == "bare":
-        return Bare(work, method, threads=bool(way))
-    way = way or ("compiled" if torch.device(work.device).type == "cuda" else "eager")
-    return Federation(_engine(kind, way, work, workers), work, method)
+        return Bare(work, method, threads=bool(mode))
+    mode = mode or ("compiled" if torch.device(work.device).type == "cuda" else "eager")
+    return EngineRun(_engine(kind, mode, work, workers), work, method)
 
 
-def _engine(kind: str, way: str, work: Workload, workers: int | None) -> Engine:
+def _engine(kind: str, mode: str, work: Workload, workers: int | None) -> Engine:
     if kind == "pool":
         dismiss()  # the first round has the start of the workers in it
         return Pool(work.problem, work.setting, SEED, work.dataset, work.parts, workers or cores())
-    return Loop(work.problem) if kind == "loop" else Stacked(work.problem, way, room=work.participants)
+    return Loop(work.problem) if kind == "loop" else Stacked(work.problem, mode, room=work.participants)
 
 
 class Timed:
@@ -204,10 +205,10 @@ class Timed:
 
     def row(self) -> dict[str, Any]:
         """Its times."""
-        kind, _, way = self.name.partition(":")
+        kind, _, mode = self.name.partition(":")
         return {
             "engine": kind,
-            "way": way_taken(getattr(self.runner, "engine", None)) or way,
+            "mode": mode_taken(getattr(self.runner, "engine", None)) or mode,
             "method": self.method.name,
             **spread(self.seconds),
             "first_round": self.first_round,
@@ -216,11 +217,11 @@ class Timed:
         }
 
 
-def way_taken(engine: Engine | None) -> str:
+def mode_taken(engine: Engine | None) -> str:
     """How a stacked engine took its steps: launch by launch where they were not captured after all."""
     if not isinstance(engine, Stacked):
         return ""
-    return engine.way if engine.steps and None not in engine.steps.values() else WAYS[0]
+    return engine.mode if engine.steps and None not in engine.steps.values() else MODES[0]
 
 
 def spread(seconds: Sequence[float]) -> dict[str, Any]:
@@ -271,11 +272,11 @@ def compared(timed: Sequence[Timed]) -> list[dict[str, Any]]:
 def beside_first(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows of several methods, each with how many times as long it takes as the first method on that engine."""
     first = {
-        (row["engine"], row["way"]): row["seconds_per_round"] for row in rows if row["method"] == rows[0]["method"]
+        (row["engine"], row["mode"]): row["seconds_per_round"] for row in rows if row["method"] == rows[0]["method"]
     }
 
     def times(row: dict[str, Any]) -> float | None:
-        base = first.get((row["engine"], row["way"]))
+        base = first.get((row["engine"], row["mode"]))
         return None if base is None else row["seconds_per_round"] / base
 
     return [row | {"times_first": times(row)} for row in rows]

@@ -142,7 +142,7 @@ class Clock:
     def row(self) -> dict[str, Any]:
         """Its times, and what the loop and the bare loop are to it."""
         known = {each.name: each for each in self.ours if each.name in ("loop", "bare")}
-        row = {"engine": "pfl-research", "way": version("pfl"), "method": "FedAvg", **spread(self.seconds)}
+        row = {"engine": "pfl-research", "mode": version("pfl"), "method": "FedAvg", **spread(self.seconds)}
         row |= {"first_round": self.first_round}
         for name, each in known.items():
             row[f"faster_than_{name}"] = median(a / b for a, b in zip(each.seconds, self.seconds, strict=True))

@@ -53,8 +53,8 @@ def in_words(about: dict[str, Any]) -> str:
 
 
 def labelled(row: dict[str, Any]) -> dict[str, Any]:
-    """A row with its engine and way in one word."""
-    return row | {"label": ":".join(filter(None, (row.get("engine"), row.get("way"))))}
+    """A row with its engine and mode in one word."""
+    return row | {"label": ":".join(filter(None, (row.get("engine"), row.get("mode"))))}
 
 
 def table(rows: Rows, heads: dict[str, str]) -> str:

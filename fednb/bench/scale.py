@@ -19,7 +19,7 @@ import torch
 
 from fednb.algorithms.catalogue import method
 from fednb.base.processes import child
-from fednb.bench.engines import Federation, Timed
+from fednb.bench.engines import EngineRun, Timed
 from fednb.bench.workload import Say, Workload
 from fednb.engines.pool import Pool
 
@@ -89,7 +89,7 @@ def peak(process: int | str = "self") -> float:
 def workers_of(timed: Timed) -> list[int]:
     """The worker processes of a pool."""
     run = timed.runner
-    if isinstance(run, Federation) and isinstance(run.engine, Pool):
+    if isinstance(run, EngineRun) and isinstance(run.engine, Pool):
         return run.engine.crew.pids
     return []
 
@@ -111,9 +111,9 @@ def rows(
 
 def _apart(work: Workload, how: tuple[Any, ...], left: float) -> dict[str, Any]:
     """One point in a process of its own."""
-    kind, _, way = how[0].partition(":")
+    kind, _, mode = how[0].partition(":")
     named = {each: getattr(work, each) for each in NAMES}
-    failed = {**named, "engine": kind, "way": way, "method": how[1]}
+    failed = {**named, "engine": kind, "mode": mode, "method": how[1]}
     if left <= 0:
         return failed | {"status": "not run: out of time"}
     ask = child.python("-m", "fednb.bench.scale", json.dumps([asdict(work), *how]))

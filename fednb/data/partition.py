@@ -78,13 +78,13 @@ def arguments(kind: type[Partition], inner: str) -> dict[str, float]:
             problem = f"argument {shown(field)} is {'given twice' if field in values else 'unknown'}"
             raise ValueError(f'{kind.name}: {problem}; write e.g. "{kind()}".')
         try:
-            values[field] = plain(value)
+            values[field] = number(value)
         except ValueError:
             raise ValueError(f'{kind.name}: {field}={shown(value)} is not a number; write e.g. "{kind()}".') from None
     return values
 
 
-def plain(text: str) -> float:
+def number(text: str) -> float:
     """A whole number, a number, true or false."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"

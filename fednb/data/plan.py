@@ -16,7 +16,7 @@ from fednb.base.streams import stream
 class Plan(Protocol):
     """The batches of one round for some clients. `at(step)` gives x `[C, B, ...]`, y `[C, B]`, valid `[C, B]`."""
 
-    def at(self, step: int) -> tuple[Tensor, Tensor, Tensor]: ...
+    def at(self, step: int | Tensor) -> tuple[Tensor, Tensor, Tensor]: ...
 
 
 def step_count(n: int, epochs: int, size: int) -> int:
@@ -67,6 +67,6 @@ class ExplicitPlan:
     x: Tensor
     y: Tensor
 
-    def at(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
+    def at(self, step: int | Tensor) -> tuple[Tensor, Tensor, Tensor]:
         y = self.y[:, step]
         return self.x[:, step], y, torch.ones_like(y, dtype=torch.bool)

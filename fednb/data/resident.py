@@ -44,8 +44,9 @@ class Resident:
     @cached_property
     def scaling(self) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation per channel, on the data's device."""
-        how = {"dtype": self.dtype, "device": self.data.x.device}
-        return tuple(torch.tensor(v, **how).view(-1, 1, 1) for v in (self.data.mean, self.data.std))
+        each = torch.tensor([self.data.mean, self.data.std], dtype=self.dtype, device=self.data.x.device)
+        mean, std = each.view(2, -1, 1, 1)
+        return mean, std
 
     def inputs(self, x: Tensor) -> Tensor:
         """Raw samples as the model's inputs: pixels scaled to [0, 1] and normalised per channel; tokens as they are."""

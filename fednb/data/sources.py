@@ -126,17 +126,17 @@ def table() -> list[dict[str, str | int]]:
     ]
 
 
-def plain(name: str) -> str:
+def simplified(name: str) -> str:
     """A name as it is compared: lower case, without '-' and '_'."""
     return str(name).lower().replace("-", "").replace("_", "").strip()
 
 
 def find(name: str) -> Source:
     """The catalogue line of a name."""
-    known = {plain(each): source for each, source in SOURCES.items()}
-    if plain(name) in known:
-        return known[plain(name)]
-    near = [known[each].name for each in difflib.get_close_matches(plain(name)[:100], known, cutoff=0.4)]
+    known = {simplified(each): source for each, source in SOURCES.items()}
+    if simplified(name) in known:
+        return known[simplified(name)]
+    near = [known[each].name for each in difflib.get_close_matches(simplified(name)[:100], known, cutoff=0.4)]
     raise UnknownData(
         f"no data set {shown(name)}; closest: {', '.join(near or SOURCES)}. `fednb ls data` lists all {len(SOURCES)}."
     )

@@ -71,7 +71,9 @@ def value(partition: Partition, field: Field) -> Any:
         raise ValueError(f"{what}={shown(given)}; allowed is a number greater than 0.")
     if kind is float and not SMALLEST <= given <= LARGEST:
         raise ValueError(f"{what}={shown(given)}; allowed is a number from {SMALLEST:g} to {LARGEST:g}.")
-    if kind is int and not (isinstance(given, Integral) and not isinstance(given, bool) and given >= partition.least):
+    if kind is int and not (
+        isinstance(given, Integral) and not isinstance(given, bool) and int(given) >= partition.least
+    ):
         raise ValueError(f"{what}={shown(given)}; allowed is a whole number from {partition.least}.")
     if kind is int and given > MOST_WHOLE:
         raise ValueError(f"{what}={shown(given)}; allowed is at most {MOST_WHOLE}.")

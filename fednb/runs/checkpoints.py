@@ -125,7 +125,7 @@ class Session:
                 "round": str(s.t),
                 "clients": json.dumps({i: version for i, (version, _) in versions.items()}),
                 "rows": json.dumps({i: digest for i, (_, digest) in versions.items()}),
-                "history": json.dumps(extent.plain()),
+                "history": json.dumps(extent.as_json()),
                 "weights_sha256": proof["weights_sha256"],
                 "writer": self.mark,
             }
@@ -139,7 +139,7 @@ class Session:
 
     def end(self, about: dict[str, Any]) -> None:
         """The run is over: record in run.json what belongs to it."""
-        self.describe(about | self.proof | {"history": self.history.extent.plain()})
+        self.describe(about | self.proof | {"history": self.history.extent.as_json()})
 
     def _check_alone(self) -> None:
         """Raise OtherWriter where somebody else has written since this session did."""

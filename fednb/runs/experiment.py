@@ -105,11 +105,11 @@ class Run:
         """The digest of the weights and buffers, as recorded when they were written."""
         return self.entry.weights_sha256()
 
-    def probed(self, t: int) -> probes.Kept:
+    def probed(self, t: int) -> probes.Probed:
         """What the run's probe kept in round t."""
-        return probes.kept(self.entry, t)
+        return probes.read_probe(self.entry, t)
 
-    def all_probed(self, probe: probes.Probe) -> list[probes.Kept]:
+    def all_probed(self, probe: probes.Probe) -> list[probes.Probed]:
         """What was kept in all rounds of a probe."""
         if missing := [t for t in probe.rounds if t >= len(self.rows)]:
             raise NotProbed(f"run {self.key} ({self.method}) is {self.status} after {len(self.rows)} rounds; "
@@ -172,6 +172,11 @@ def run(
     An interrupted run goes on after its last finished round, with the same bits as if nothing had happened. A loss
     that stops being finite ends the run with status "diverged". again: make the run anew; what the store has of it is
     set aside.
+
+    >>> setting = fn.Setting(samples=100, clients=4, rounds=2, epochs=1, batch=25)
+    >>> run = fn.run(setting, "FedSAM", progress=False)
+    >>> run.status, len(run.history)
+    ('finished', 2)
     """
     method = named(method)
     if probe:
@@ -202,7 +207,7 @@ def _train(wanted: Run, engine: Engine, probe: probes.Probe | None, watch: Watch
     session = Session(entry, held)
     history = session.load(s, table)
     if probe:
-        probes.check_kept(entry, [t for t in probe.rounds if t < s.t])
+        probes.check_probes(entry, [t for t in probe.rounds if t < s.t])
     about = _about(wanted, engine, probe, device) | _from_before(entry)
     session.describe(about | {"status": "running"})
     for row in history[: s.t]:
@@ -256,8 +261,8 @@ def _one_round(
 ) -> dict[str, Any]:  # fmt: skip
     """One round, from the participants to a line of the history."""
     t, problem = s.t, engine.problem
-    seen = probe is not None and t in probe.rounds
-    vectors = probes.before_training(probe, problem, method, s, ids, table) if seen else {}
+    probe = probe if probe is not None and t in probe.rounds else None
+    vectors = probes.before_training(probe, problem, method, s, ids, table) if probe else {}
     began = time.perf_counter()
     k, down = engine.train(method, s, ids, table.gather(ids, method.declared("per_client")))
     up = observed_server(method, k, s)
@@ -265,8 +270,8 @@ def _one_round(
     wait_for(s.values(["w"])["w"].device)
     seconds = time.perf_counter() - began
     now = k.values(("w", "delta", "loss"))
-    if seen:
-        probes.keep(entry, t, ids, problem.objective.layout, vectors | probes.after_training(probe, k, s))
+    if probe:
+        probes.write_probe(entry, t, ids, problem.objective.layout, vectors | probes.after_training(probe, k, s))
     tested = (t + 1) % setting.evaluate_every == 0 or t + 1 == setting.rounds
     judged = judge.row(k, s, table, tested)
     width = now["w"].element_size()
@@ -315,7 +320,7 @@ def _about(wanted: Run, engine: Engine, probe: probes.Probe | None, device: torc
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU"
     return {
         "key": wanted.key,
-        "setting": wanted.setting.plain(),
+        "setting": wanted.setting.as_json(),
         "method": wanted.method.name,
         "parts": repr(wanted.method),
         "seed": wanted.seed,

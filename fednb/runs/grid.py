@@ -14,7 +14,8 @@ from fednb.algorithms.catalogue import method, sums
 from fednb.base.checks import MOST_SEED, is_number, is_text, is_whole
 from fednb.base.inputs import shown
 from fednb.base.progress import bar_of
-from fednb.core.rounds import Method, cost
+from fednb.core.cost import cost
+from fednb.core.rounds import Method
 from fednb.data.sources import title
 from fednb.engines.setting import Setting
 from fednb.runs.experiment import Run, counting, run, run_of
@@ -245,7 +246,7 @@ def _methods(
 ) -> Iterator[tuple[str, Method, dict[str, Any], dict[str, Any]]]:
     """Each method with its label, its own settings and the values of the sweep that it stands for."""
     for entry in listed:
-        about = {"name": entry} if isinstance(entry, str) else dict(entry)
+        about: dict[str, Any] = {"name": entry} if isinstance(entry, str) else dict(entry)
         label, own = about.pop("label", ""), about.pop("setting", {})
         made = method(**about)
         names = [name for name in sweep if name in made.parameters() and name not in about]
@@ -258,9 +259,9 @@ def _tags(setting: Setting, vary: dict[str, Any], settings: list[Setting]) -> di
     """The values that vary. Partitions of one kind are told apart by alpha, others by their text."""
     tags = {name: getattr(setting, name) for name in vary}
     if "partition" in tags:
-        one_kind = len({type(s.partition) for s in settings}) == 1 and hasattr(setting.partition, "alpha")
+        alpha = getattr(setting.partition, "alpha", None) if len({type(s.partition) for s in settings}) == 1 else None
         tags.pop("partition")
-        tags |= {"alpha": setting.partition.alpha} if one_kind else {"partition": str(setting.partition)}
+        tags |= {"partition": str(setting.partition)} if alpha is None else {"alpha": alpha}
     return tags
 
 
@@ -298,7 +299,17 @@ def _costs(m: Method) -> dict[str, float]:
 
 
 def histories(runs: dict[str, Run], by: str = "run") -> pd.DataFrame:
-    """All rounds of some runs, one below another; the column `by` has their names."""
+    """All rounds of some runs, one below another; the column `by` has their names.
+
+    >>> setting = fn.Setting(samples=100, clients=4, rounds=2, epochs=1, batch=25)
+    >>> runs = {name: fn.run(setting, name, progress=False) for name in ("FedAvg", "FedSAM")}
+    >>> fn.histories(runs, by="method")[["method", "round"]]
+       method  round
+    0  FedAvg      0
+    1  FedAvg      1
+    2  FedSAM      0
+    3  FedSAM      1
+    """
     import pandas as pd
 
     return pd.concat([run.history.assign(**{by: name}, seed=run.seed) for name, run in runs.items()], ignore_index=True)

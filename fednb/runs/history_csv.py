@@ -31,7 +31,7 @@ class Extent:
 
     @classmethod
     def of(cls, path: Path, plain: Any) -> Extent:
-        """From what `plain` gave. path: the file that it stands in, named where it cannot be read."""
+        """From what `as_json` gave. path: the file that it stands in, named where it cannot be read."""
         try:
             told = json.loads(plain) if isinstance(plain, str) else plain
             found = cls(told["rows"], told["bytes"], told["sha256"])
@@ -42,7 +42,7 @@ class Extent:
             raise DamagedFile(path, "does not say how long its history is")
         return found
 
-    def plain(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
 

@@ -15,10 +15,9 @@ from fednb.base.checks import MOST_WHOLE, is_text, is_whole
 from fednb.base.files import DamagedFile, new_folder, save_tensors
 from fednb.base.inputs import shown
 from fednb.core.record import Cohort, Server, Table
-from fednb.core.rounds import Method
+from fednb.core.rounds import Method, start_round
 from fednb.core.vectors import Layout
 from fednb.engines.loop import single_oracle
-from fednb.engines.objective import one_thread
 from fednb.engines.problem import Problem
 from fednb.runs.store import Entry, writing
 
@@ -36,6 +35,12 @@ class Probe:
     "global" is the model that the round starts from.
     What the method's parts declare goes by its name in them, as it is at the end of the round: k.rho_k, FedSCAM's
     radius of each client, or s.alpha, a number of the server's.
+
+    >>> probe = fn.Probe(what=["gradient", "model"], rounds=[0])
+    >>> setting = fn.Setting(samples=100, clients=4, participation=1.0, rounds=1, epochs=1, batch=25)
+    >>> seen = fn.run(setting, "FedAvg", probe=probe, progress=False).probed(0)
+    >>> seen.clients, sorted(seen.vectors)
+    ((0, 1, 2, 3), ['gradient', 'model'])
     """
 
     what: tuple[str, ...] = ("perturbation",)
@@ -68,7 +73,7 @@ def check(probe: Probe, method: Method) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
+class Probed:
     """What a probe kept in one round: vectors `[C, P]` by name, with the layers inside them; of the server `[1, D]`."""
 
     round: int
@@ -88,10 +93,8 @@ def before_training(probe: Probe, problem: Problem, method: Method, s: Server, i
 def _one(probe: Probe, problem: Problem, method: Method, s: Server, i: int, table: Table) -> dict[str, Tensor]:
     oracle = single_oracle(problem.objective, problem.plan(s.t, [i]))
     k = problem.cohort(method, s, [i], table.gather([i], method.declared("per_client")), oracle)
-    with one_thread():
-        k.w0 = k.w = s.w
-        k.b = s.b
-        method.each("start", k, s)
+    with problem.objective.arithmetic():
+        start_round(method, k, s)
         looks = [_look(method, k, s, step) for step in range(min(probe.batches, k.max_steps))]
     return {what: torch.stack([look[what] for look in looks]).mean(0) for what in BEFORE}
 
@@ -115,7 +118,7 @@ def _state(what: str, k: Cohort, s: Server) -> Tensor:
     return k.values([name])[name] if mark == "k." else s.values([name])[name][None]
 
 
-def keep(entry: Entry, t: int, ids: Sequence[int], layout: Layout, vectors: dict[str, Tensor]) -> None:
+def write_probe(entry: Entry, t: int, ids: Sequence[int], layout: Layout, vectors: dict[str, Tensor]) -> None:
     """Write one round's vectors into the run's folder."""
     with writing(entry.folder):
         new_folder(entry.folder / "probes")
@@ -123,7 +126,7 @@ def keep(entry: Entry, t: int, ids: Sequence[int], layout: Layout, vectors: dict
         save_tensors(path_of(entry, t), vectors, about | {"key": entry.key, "round": str(t)})
 
 
-def kept(entry: Entry, t: int) -> Kept:
+def read_probe(entry: Entry, t: int) -> Probed:
     """Read one round's vectors back, checked."""
     path = path_of(entry, t)
     vectors, about = entry.read(path, _lost(t))
@@ -133,12 +136,12 @@ def kept(entry: Entry, t: int) -> Kept:
         try:
             names, shapes = json.loads(about["layout"])
             layout = Layout(tuple(names), tuple(tuple(shape) for shape in shapes))
-            return Kept(t, tuple(json.loads(about["clients"])), layout, vectors)
+            return Probed(t, tuple(json.loads(about["clients"])), layout, vectors)
         except (KeyError, TypeError, ValueError):
             raise DamagedFile(path, "does not say which clients and layers it has") from None
 
 
-def check_kept(entry: Entry, rounds: Sequence[int]) -> None:
+def check_probes(entry: Entry, rounds: Sequence[int]) -> None:
     """Refuse a run that has lost a probe of its finished rounds."""
     for t in rounds:
         with entry.reading(path_of(entry, t), _lost(t)):

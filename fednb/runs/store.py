@@ -84,7 +84,8 @@ def weights_digest(w: Tensor, b: Tensor) -> str:
     """SHA-256 of a model: the bits of its weights and buffers."""
     running = hashlib.sha256()
     for x in (w, b):
-        running.update(memoryview(x.detach().cpu().contiguous().numpy()).cast("B") if x.numel() else b"")
+        bits: Any = x.detach().cpu().contiguous().numpy()
+        running.update(memoryview(bits).cast("B") if x.numel() else b"")
     return running.hexdigest()
 
 

@@ -218,11 +218,11 @@ def test_a_damaged_page_is_not_current_and_not_kept(root, name, damage, record_p
 @pytest.mark.parametrize("name", ["tab.csv", "runs.json", "contents.json"])
 def test_damaged_evidence_is_never_read(root, name, damage, record_property):
     from fednb.base.files import DamagedFile
-    from fednb.study.page import Kept
+    from fednb.study.page import StoredResults
 
     record_property("damaged files of kept results", 1)
     harm(kept(root) / name, damage)
-    stored = Kept(kept(root), None)
+    stored = StoredResults(kept(root), None)
     if (name, damage) == ("contents.json", "missing"):
         assert len(stored.table("tab.csv")) == 20 and stored.runs
         return

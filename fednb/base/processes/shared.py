@@ -44,7 +44,7 @@ class Shared(dict[str, Tensor]):
         for name, x in tensors.items():
             self[name].copy_(x)
 
-    __hash__ = object.__hash__  # a weak reference goes by the object, not by its contents
+    __hash__ = object.__hash__  # type: ignore[assignment]  # a weak reference goes by the object, not by its contents
     __eq__ = object.__eq__
 
 
