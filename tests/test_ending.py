@@ -8,7 +8,7 @@ import pytest
 
 from fednb.base.processes.ending import Ended, exit_status, farewell, saving_signals
 from fednb.base.processes.member import WorkerFailed
-from fednb.cli.commands import commands as cli
+from fednb.cli import commands as cli
 
 
 def test_a_signal_is_an_interrupt_with_a_number():

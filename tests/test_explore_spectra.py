@@ -8,7 +8,7 @@ import torch
 from small_store import TINY, VIEW, store  # noqa: F401
 
 import fednb as fn
-from fednb.core.vectors import cos, norm
+from fednb.core.vectors import Layout, cos, norm
 from fednb.filters import HighPass, cut
 from fednb.metrics import drift, spectra
 from fednb.metrics.sample import sample_of
@@ -102,7 +102,7 @@ def test_a_wave_has_its_amplitude_at_its_place():
     """x_i = a cos(2π 3 i / n), n = 64: ẑ_3 = a √n / 2, at (3 + 1) / 33; other frequencies are zero."""
     i = torch.arange(64, dtype=torch.float64)
     wave = torch.stack([a * torch.cos(2 * torch.pi * 3 * i / 64) for a in (1.0, 2.0)])
-    curves = spectrum(wave, fn.experiment.probes.Layout(("w",), ((64,),)))
+    curves = spectrum(wave, Layout(("w",), ((64,),)))
     for (at, y), a in zip(curves, (1.0, 2.0), strict=True):
         assert y.max() == pytest.approx(a * 4) and at[y.argmax()] == pytest.approx(4 / 33)
         assert sorted(y)[-2] < 1e-9

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fednb.cli.commands import commands as cli
+from fednb.cli import commands as cli
 from fednb.cli.commands import main
 from fednb.study.jobs import JobsFailed, jobs_of, run_all
 from fednb.study.paper import papers

@@ -11,7 +11,7 @@ import pytest
 import test_site_publish as whole
 from made_site import PNG, book, code, move_shelf, put, said, shown, text
 
-from fednb.algorithms.catalogue import CATALOGUE, Entry
+from fednb.algorithms.catalogue import CATALOGUE, Listing
 from fednb.core.rounds import Method
 from fednb.show.site.claims import claims_page
 from fednb.show.site.publish import publish
@@ -90,7 +90,7 @@ def make(root, patch, say):
     patch.setenv("FEDNB_COMMIT", say("site-commit"))
     patch.setattr("fednb.show.site.pages.__version__", say("site-version"))
     old = CATALOGUE["FedSAM"].method
-    patch.setitem(CATALOGUE, say("method"), Entry(Method(say("method"), *old.parts), say("method-paper")))
+    patch.setitem(CATALOGUE, say("method"), Listing(Method(say("method"), *old.parts), say("method-paper")))
     id, section, name = say("paper"), say("section"), say("paper") + "/" + say("notebook")
     quoted = {field: json.dumps(say(field), ensure_ascii=False) for field in TEXTS} | {"section": json.dumps(section)}
     paper, page = root / "papers" / id, root / "store" / "notebooks" / name / "smoke"

@@ -58,7 +58,7 @@ def inner(x: Any) -> dict[str, Any]:
 
 
 def settable(x: Any) -> list[str]:
-    """The names of the other fields."""
+    """The names of a dataclass's fields that are no dataclasses themselves."""
     return [f.name for f in fields(x) if f.name not in inner(x)]
 
 

@@ -312,7 +312,7 @@ class Contents:
         self.files[name] = digest_of(self.folder / name)
 
     def save(self) -> None:
-        """Write the list."""
+        """Write contents.json."""
         write_json(self.folder / LIST, {"files": dict(sorted(self.files.items()))})
         self.listed = True
 

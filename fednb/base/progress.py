@@ -48,13 +48,13 @@ class Bar:
         self.face.show(self)
 
     def say(self, words: str) -> None:
-        """Words to stand behind the bar."""
+        """Show these words behind the bar."""
         self.words = words
         self.face.show(self)
 
     @property
     def seconds(self) -> float:
-        """How long it has taken so far."""
+        """Seconds since the work began."""
         return time.monotonic() - self.began
 
     @property
@@ -69,21 +69,21 @@ class Bar:
 
 
 class Face:
-    """How work shows itself; this one does not."""
+    """How a bar is drawn; this base class draws nothing."""
 
     def show(self, bar: Bar) -> None:
-        """Something changed."""
+        """Draw the bar after a change."""
 
     def end(self, bar: Bar, stopped: bool) -> None:
-        """The work is over, or was stopped."""
+        """Take the bar away: the work is over, or was stopped."""
 
     def within(self, outer: Bar) -> Face:
-        """How work inside this work shows itself."""
+        """How bars of work inside this work are drawn."""
         return Face()
 
 
 class ToFunction(Face):
-    """A caller's own function is told."""
+    """No bar: a caller's own function is called with done, total and the seconds left."""
 
     def __init__(self, function: OnProgress) -> None:
         self.function = function

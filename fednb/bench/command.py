@@ -202,7 +202,7 @@ def _points(asked: argparse.Namespace, quick: bool) -> list[scale.Point]:
 
 
 def _engines(asked: argparse.Namespace, usual_ones: list[str]) -> list[str]:
-    """Those asked for, looked at before anything runs."""
+    """The engines asked for, or the usual ones; names are checked before anything runs."""
     if asked.workers is not None and asked.workers < 1:
         raise ValueError(f"workers = {asked.workers}: must be at least 1")
     for name in asked.engines or []:

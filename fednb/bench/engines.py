@@ -141,7 +141,7 @@ def radius(method: Method) -> float | None:
 
 
 def usual_engines(device: str) -> list[str]:
-    """Those that can run there."""
+    """The names of all engines that can run on this device."""
     if torch.device(device).type == "cuda":
         return ["bare", "loop", *(f"stacked:{mode}" for mode in MODES)]
     return ["bare", "loop", "pool", "stacked"]

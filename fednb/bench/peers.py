@@ -83,7 +83,7 @@ class Clients:
         self.work, self.t = work, -1
 
     def get_cohort(self, cohort_size: int) -> Iterator[tuple[Client, int]]:
-        """Those of the next round, each with a seed that nobody needs."""
+        """The clients of the next round, each with the seed that pfl-research asks for and does not use here."""
         self.t += 1
         return ((Client(self.work, self.t, i), 0) for i in participants(self.work.setting, SEED, self.t))
 

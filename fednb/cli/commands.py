@@ -239,7 +239,7 @@ def do_notebook(asked: argparse.Namespace) -> int:
 
 
 def _do_all_notebooks(asked: argparse.Namespace) -> int:
-    """Those that are not up to date."""
+    """Execute every notebook whose executed copy is not up to date."""
     if asked.parameters or asked.plain or asked.keep:
         raise ValueError("notebook --all: each as it is; -p, --plain and --keep belong to one notebook")
     if asked.jobs < 1:

@@ -214,7 +214,7 @@ class Method:
         return (p for p in self.parts if hasattr(p, stage))
 
     def plus(self, *parts: Part, name: str | None = None) -> Method:
-        """The same method with more parts behind."""
+        """A method with these parts behind this method's own."""
         return Method(name or " + ".join([self.name, *(type(p).__name__ for p in parts)]), *self.parts, *parts)
 
     def declared(self, kind: str) -> Declared:
@@ -252,7 +252,7 @@ class Method:
         }
 
     def but(self, **changes: Any) -> Method:
-        """The same method with other parameters, looked up by name in all parts and their filters.
+        """A copy of this method with other parameters, looked up by name in all parts and their filters.
 
         A name that several parts have is refused, unless they share it; "dyn.beta" is the one of `Dyn`.
         """

@@ -35,7 +35,7 @@ def authors(files: list[Path], convert: Converter) -> Iterator[tuple[str, np.nda
 
 
 def _authors(file: Path, convert: Converter) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Those of one file."""
+    """The authors in one of LEAF's files: name, samples and labels of each."""
     try:
         users = json.loads(file.read_text())["user_data"]
         for name, held in users.items():

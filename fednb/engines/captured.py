@@ -55,7 +55,7 @@ class CapturedStep:
         print(f"fednb: {how} a step of {method.name} for {size[0]} clients in {seconds:.1f} s", file=sys.stderr)
 
     def walk(self, k: Cohort, s: Server, plan: ResidentPlan) -> None:
-        """All steps of a round."""
+        """Take a cohort through all steps of a round by launching the captured step."""
         b, C = self.buffers, len(k.ids)
         for name, x in (_of_cohort(k) | _of_server(s)).items():
             (b[name] if b[name].shape == x.shape else b[name][:C]).copy_(x)
@@ -92,7 +92,7 @@ class CapturedOracle:
         print(f"fednb: captured a gradient of {clients} clients in {seconds:.1f} s", file=sys.stderr)
 
     def turn_to(self, plan: ResidentPlan) -> None:
-        """Look at these batches from here on."""
+        """Copy a round's batches into the buffers that the captured gradient reads."""
         _turn_to(self.buffers, plan)
 
     def __call__(self, w: Tensor, b: Tensor, step: int | Tensor) -> Answer:

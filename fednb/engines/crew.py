@@ -42,7 +42,7 @@ class Crew:
         return [m.process.pid for m in self.members]
 
     def tell(self, *message: Any) -> None:
-        """The same message to everyone; returns when all have done it. What was told after the last such is void."""
+        """Send one message to all workers and wait for all; it replaces the last of its kind and all after it."""
         known = [order[0] for order in self.orders]
         self.orders[known.index(message[0]) if message[0] in known else len(known) :] = [message]
         with self._whole():

@@ -118,7 +118,7 @@ class Setting:
             )
 
     def but(self, **changes: Any) -> Setting:
-        """The same setting with other values."""
+        """A copy of this setting with other values in the named fields."""
         known = [f.name for f in fields(self)]
         if unknown := [name for name in changes if name not in known]:
             raise BadSetting(f"no setting {shown(unknown[0])}; the settings are {', '.join(known)}")
@@ -136,7 +136,7 @@ class Setting:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """As numbers and strings, for files."""
+        """All fields by name, as numbers and strings that JSON can hold."""
         return {f.name: getattr(self, f.name) for f in fields(self)} | {"partition": str(self.partition)}
 
     def __str__(self) -> str:

@@ -156,7 +156,7 @@ class Stacked(Loop):
 
 
 def _free(device: torch.device) -> float:
-    """Bytes of a GPU that nobody has, or that are kept for whoever asks next."""
+    """Free bytes of a GPU, torch's cache of freed memory included."""
     if device.type != "cuda":
         return inf
     kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

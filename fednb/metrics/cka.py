@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from fednb.runs.grid import Results
 
-VERSION = 1  # of what is kept; see `once`
+VERSION = 1  # of what is stored; see `fednb.metrics.cache`
 Compare = Callable[[Tensor], Tensor]  # a function of the shapes of all clients and layers
 
 

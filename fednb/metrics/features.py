@@ -19,7 +19,7 @@ from fednb.metrics.tidy import Cloud, kept_of
 if TYPE_CHECKING:
     from fednb.runs.grid import Results
 
-VERSION = 1  # of what is kept; see `once`
+VERSION = 1  # of what is stored; see `fednb.metrics.cache`
 PENULTIMATE = "@penultimate"  # what the last module, the classifier, is given
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fednb.runs.experiment import Run
     from fednb.runs.grid import Results
 
-VERSION = 1  # of what is kept; see `once`
+VERSION = 1  # of what is stored; see `fednb.metrics.cache`
 NOISE = 1e-10  # what is left of a vector after orthogonalisation, relative to it, below which nothing is left
 METHODS = ("lanczos", "power")
 

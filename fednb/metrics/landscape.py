@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fednb.runs.experiment import Run
     from fednb.runs.grid import Results
 
-VERSION = 1  # of what is kept; see `once`
+VERSION = 1  # of what is stored; see `fednb.metrics.cache`
 Tick = Callable[[], object]
 Look = Callable[[Sample, Tensor, Sequence[Tensor], Tick], Tensor]  # the loss around w along some directions
 
@@ -129,7 +129,7 @@ def surfaces(
     results: Results, directions: dict[str, Eigen] | None = None, radius: float = 1.0, points: int = 21,
     samples: int = 500, seed: int = 0, device: str = "auto", progress: bool | OnProgress = True,
 ) -> pd.DataFrame:  # fmt: skip
-    """The same on a plane, with the columns a and b (FedFFT Fig. 7 and 8: along the top two eigenvectors).
+    """The loss of every run on a plane through its model, columns a and b (FedFFT Fig. 7, 8: top two eigenvectors).
 
     Two random directions are not made orthogonal: among many weights they nearly are.
 

@@ -39,7 +39,7 @@ def load(folder: Path) -> None:
 
 def command(method: str, seed: int, rounds: int = ROUNDS, engine: str = "loop") -> int:
     """`fednb run` of a short run, with its probe; the exit status."""
-    from fednb.cli.commands import commands as cli
+    from fednb.cli import commands as cli
 
     given = [x for name, value in (SHORT | {"rounds": rounds}).items() for x in (f"--{name}", str(value))]
     cli.run = functools.partial(_run(), probe=_probe(method, rounds))  # the command line has no option for probes
@@ -147,7 +147,7 @@ def numbers(method: str, seed: int = 0, rounds: int = ROUNDS, measured: bool = T
 
 def repaired(method: str, rounds: int = ROUNDS) -> dict[str, Any]:
     """`fednb store check`, with --repair, and once more; each with its exit status and text. Then the run."""
-    from fednb.cli.commands import commands as cli
+    from fednb.cli import commands as cli
 
     found = {}
     for name, words in (("check", ()), ("repair", ("--repair",)), ("after", ())):

@@ -90,7 +90,7 @@ def ended(signals: list[int], engine: str, everyone: bool = False, nohup: bool =
 
     Saving is put off until it must be. Returns the exit code, the rounds that were finished and the rounds saved.
     """
-    from fednb.cli.commands import commands as cli
+    from fednb.cli import commands as cli
     from fednb.runs import experiment
 
     if nohup:

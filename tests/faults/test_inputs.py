@@ -29,7 +29,7 @@ from faults import hostile
 from fednb import filters, parts
 from fednb.algorithms.catalogue import CATALOGUE, method
 from fednb.algorithms.sums import NAMES
-from fednb.cli.commands import commands as cli
+from fednb.cli import commands as cli
 from fednb.data.partition import parse
 from fednb.engines.setting import Setting
 from fednb.runs.probes import Probe

@@ -62,7 +62,7 @@ def exit_status(error: KeyboardInterrupt) -> int:
 
 
 def farewell(error: KeyboardInterrupt) -> str:
-    """What a user is told."""
+    """The line for a user who interrupted: what happened, and that the command goes on from the last round."""
     status = exit_status(error)
     how = "interrupted" if status == 130 else f"ended by {signal.Signals(status - 128).name}"
     return f"{how}; the same command goes on after the last finished round"

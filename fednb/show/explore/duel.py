@@ -25,7 +25,7 @@ class Paused(Exception):
 
 
 class AtWork(RuntimeError):
-    """A start of what has not stopped."""
+    """A duel was started while it was still running."""
 
 
 class Itself(ValueError):
@@ -82,12 +82,12 @@ class Side:
         return self.run.entry.ended
 
     def catch_up(self) -> None:
-        """What the store has of it."""
+        """Read the rounds that the store already has of this run."""
         for row in self.run.rows:
             self.take(row)
 
     def take(self, row: dict[str, Any]) -> bool:
-        """A finished round; whether it is news."""
+        """Add a finished round; returns whether it was not known yet."""
         if row["round"] < len(self.rows):
             return False
         moves = self.run.probed(row["round"]).vectors["move"]
@@ -161,7 +161,7 @@ class Duel:
             thread.start()
 
     def _run(self, i: int, changed: threading.Event) -> None:
-        """One side, from its turn to its turn."""
+        """Run one side in its thread, a round whenever it is its turn."""
         side, turns = self.sides[i], self.turns
         side.error = None
 

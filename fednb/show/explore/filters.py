@@ -37,12 +37,12 @@ def kinds() -> dict[str, type[Filter]]:
 
 
 def inner() -> dict[str, type[Filter]]:
-    """Those that Permuted and NormMatched can hold: of one flat layer, without a filter inside."""
+    """The filters that Permuted and NormMatched can hold: of one flat layer, without a filter inside."""
     return {name: cls for name, cls in kinds().items() if cls.flat and not cls.whole}
 
 
 def sees_shape(kind: str) -> bool:
-    """Whether the layer's shape matters to it. NormMatched only hands it on, to a filter that is flat here."""
+    """Whether the layer's shape matters to a filter; NormMatched hands it on to one that is flat here."""
     return not kinds()[kind].flat and kind != "NormMatched"
 
 

@@ -134,17 +134,17 @@ class Landscapes(Explorer):
             self._job.stopping.set()
 
     def go_on(self) -> None:
-        """Compute what is missing after all."""
+        """Go on computing after a stop."""
         self._halted = False
         self.refresh()
 
     def wait(self) -> None:
-        """Until nothing is at work."""
+        """Wait until the computing thread has ended."""
         while (job := self._job) is not None:
             job.join()
 
     def close(self) -> None:
-        """Leave nothing at work."""
+        """Stop the computing thread and wait for it."""
         self.stop()
         self.wait()
 
@@ -283,7 +283,7 @@ def _cuts(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def words(seen: dict[str, np.ndarray], plane: Plane) -> str:
-    """Both in numbers."""
+    """The loss at both models and how fast it rises, in words."""
     import torch
 
     middle, said = plane.points // 2, []

@@ -22,7 +22,7 @@ class Later:
                 self._thread.start()
 
     def wait(self) -> None:
-        """Until nothing is left to do."""
+        """Wait until all work that was asked for is done."""
         if thread := self._thread:
             thread.join()
 

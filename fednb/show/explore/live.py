@@ -108,12 +108,12 @@ class LiveRun(Explorer):
         return self.sheet.show(duel, shown), words(duel)
 
     def stills(self) -> list[Values]:
-        """How both came to their end."""
+        """One picture: both methods after their last round."""
         rounds = self.controls["rounds"].value
         return [{"shown": n} for n in sorted({1, -(-rounds // 3), -(-2 * rounds // 3), rounds})]
 
     def grid(self) -> bytes:
-        """Runs both to their end first."""
+        """Finish both runs, then draw the grid of pictures."""
         self.play()
         return super().grid()
 
@@ -159,7 +159,7 @@ class LiveRun(Explorer):
             raise error
 
     def close(self) -> None:
-        """Leave nothing at work."""
+        """Pause the runs and wait until their threads have ended."""
         for duel in self._duels.values():
             duel.pause()
 
@@ -214,7 +214,7 @@ def _button(name: str, tip: str) -> w.Button:
 
 
 def words(duel: Duel) -> str:
-    """Both in numbers."""
+    """Accuracy, loss, drift and agreement of both methods in words."""
     said = []
     for side in duel.sides:
         last = side.rows[-1] if side.rows else None

@@ -127,7 +127,7 @@ def partition_of(values: Values) -> Partition:
 
 
 def words(seen: Dealt, partition: Partition) -> str:
-    """The picture in numbers."""
+    """The sizes, classes and skew of the clients, as a line under the picture."""
     sizes, away = seen.table.sum(1), distances(seen.table)
     said = [
         f"<b>Mean distance {away.mean():.3f}</b> to the classes of all clients together "
@@ -174,7 +174,7 @@ class Sheet:
         return self.sizes, self.away
 
     def _furnish(self) -> None:
-        """All that stays as it is."""
+        """Draw titles, labels and axes, which no control changes."""
         self.heat.set(xlabel="class", ylabel="client")
         self.whole.set(xticks=[], ylabel="all")
         self.sizes.set(xlabel="samples")

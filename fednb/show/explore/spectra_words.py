@@ -24,7 +24,7 @@ class Effect:
 
     @property
     def short(self) -> str:
-        """For the first of the two."""
+        """One line about the first client of the pair."""
         before, after, i = self.before, self.after, self.pair[0]
         _, at, behind, *_ = self.losses
         loss = "" if at is None or behind is None else f", loss {at:.3f} → {behind:.3f}"

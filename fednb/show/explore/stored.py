@@ -95,7 +95,7 @@ class Stored(OnDisk):
 
     @property
     def title(self) -> str:
-        """All of it in a line."""
+        """The run in one line: data, method, setting, seed."""
         return f"{self.data}, α {self.alpha}, {self.method}, {self.label}"
 
     @cached_property

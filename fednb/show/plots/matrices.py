@@ -54,7 +54,7 @@ def matrix(
 
 
 def _colours(values: pd.Series, signed: bool) -> dict[str, Any]:
-    """The map and its ends."""
+    """A colour map and the values at its two ends."""
     most = values.abs().max()
     ends = (-most, most) if signed else (values.min(), values.max())
     return {"cmap": SIGNED if signed else HEAT, "vmin": ends[0], "vmax": ends[1]}

@@ -34,7 +34,7 @@ class KeptResults:
 
     @classmethod
     def of(cls, scale: str, folder: Path) -> KeptResults:
-        """All of it, checked."""
+        """Read kept results with every file checked."""
         told = folder / "command.txt"
         command = told.read_text(encoding="utf-8", errors="replace").strip() if told.exists() else ""
         return cls(scale, folder, checked_runs(folder), checked_verdicts(folder), command)

@@ -59,7 +59,7 @@ class Frame:
     made: str  # for the footer: version, commit, date
 
     def around(self, page: SitePage) -> str:
-        """The whole page."""
+        """A page's body with header, navigation and footer around it: the HTML file."""
         root = "../" * page.url.count("/")
         return (
             '<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8">'
@@ -95,7 +95,7 @@ def _current(url: str, here: str) -> str:
 
 
 def built(commit: str, date: str) -> str:
-    """For the footer."""
+    """Version and commit, for the footer."""
     return f"fednb {__version__}{f', commit {commit}' if commit else ''}, published {date}. Works without a network."
 
 
