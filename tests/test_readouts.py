@@ -43,7 +43,7 @@ NOT_ALIKE = {"fedscam": {"batch", "rounds"}}  # its paper.toml has the Fashion-M
 def test_protocols_are_the_papers_own(id):
     """All fields but the data, which is CIFAR-10, and SpecGradFilter's first backbone."""
     (cell,) = [c for c in papers("across").grid("protocols", "paper", seeds=[0]).cells if c.label.lower() == id]
-    theirs, ours = Setting(**papers(id).about["setting"]).as_json(), cell.setting.as_json()
+    theirs, ours = Setting(**papers(id).about["setting"]).plain(), cell.setting.plain()
     differ = {name for name in ours if ours[name] != theirs[name]}
     assert differ <= {"data", "model"} | NOT_ALIKE.get(id, set())
     assert ours["data"] == "cifar10" and ours["model"].startswith("resnet18-gn")
@@ -80,5 +80,5 @@ def test_single_changes_are_single():
         base, *others = papers("across").grid("baselines", scale, seeds=[0]).cells
         assert base.label == "base"
         for cell in others:
-            differ = {n for n, v in cell.setting.as_json().items() if v != base.setting.as_json()[n]}
+            differ = {n for n, v in cell.setting.plain().items() if v != base.setting.plain()[n]}
             assert len(differ) == 1 or differ == {"clients", "participation"}, cell.label

@@ -168,6 +168,6 @@ def test_but_refuses_an_unknown_name_and_lists_the_known():
 )
 def test_plain_goes_through_a_file_and_back(made):
     """What JSON keeps of a setting is the setting."""
-    back = Setting(**json.loads(json.dumps(made.as_json(), allow_nan=False)))
+    back = Setting(**json.loads(json.dumps(made.plain(), allow_nan=False)))
     assert back == made and repr(back) == repr(made)
-    assert json.loads(str(made)) == made.as_json()
+    assert json.loads(str(made)) == made.plain()

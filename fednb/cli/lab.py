@@ -43,7 +43,7 @@ def do_lab(asked: argparse.Namespace) -> int:
     copied, changed = copy_notebooks(asked.to)
     for name in changed:
         print(f"left as it is: {asked.to / name}.ipynb, which differs from the one that comes with fednb")
-    print(f"{copied} notebooks copied to {asked.to.absolute()}", flush=True)
+    print(f"{copied} notebook{'s' * (copied != 1)} copied to {asked.to.absolute()}", flush=True)
     if not asked.no_open:
         command = lab_command(asked.to, asked.options)
         os.execve(command[0], command, os.environ | _absolute_folders())

@@ -135,12 +135,12 @@ class Setting:
             nominal_steps=self.epochs * samples / self.batch,
         )
 
-    def as_json(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, Any]:
         """All fields by name, as numbers and strings that JSON can hold."""
         return {f.name: getattr(self, f.name) for f in fields(self)} | {"partition": str(self.partition)}
 
     def __str__(self) -> str:
-        return json.dumps(self.as_json())
+        return json.dumps(self.plain())
 
 
 def checked(**values: Any) -> dict[str, Any]:

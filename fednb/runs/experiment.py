@@ -320,7 +320,7 @@ def _about(wanted: Run, engine: Engine, probe: probes.Probe | None, device: torc
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU"
     return {
         "key": wanted.key,
-        "setting": wanted.setting.as_json(),
+        "setting": wanted.setting.plain(),
         "method": wanted.method.name,
         "parts": repr(wanted.method),
         "seed": wanted.seed,

@@ -73,7 +73,7 @@ def test_lab_copies_the_notebooks_and_leaves_changed_ones_alone(installed, befor
     said = installed.run(installed.fednb, "lab", "--no-open", "--to", mine)
     assert said.splitlines() == [
         f"left as it is: {mine / '00_start_here.ipynb'}, which differs from the one that comes with fednb",
-        f"1 notebooks copied to {mine}",
+        f"1 notebook copied to {mine}",
     ]
     assert (mine / "00_start_here.ipynb").read_text() == "mine" and (mine / books[1]).exists()
 

@@ -96,7 +96,7 @@ class Side:
 
     def code(self) -> str:
         """What to type for this run: it comes from the store, or goes on where it was paused."""
-        plain, usual = self.setting.as_json(), Setting().as_json()
+        plain, usual = self.setting.plain(), Setting().plain()
         given = ", ".join(f"{name}={value!r}" for name, value in plain.items() if value != usual[name])
         probe = f'fn.Probe("move", rounds=range({self.setting.rounds}))'
         return f'fn.run(fn.Setting({given}), "{self.method.name}", {self.seed}, probe={probe})'
