@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PINS := .ci/constraints.txt
+COMMA := ,
+SPACE := $() $()
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c $(PINS)
 export FEDNB_STORE ?= $(CURDIR)/.fednb
 export OMP_NUM_THREADS ?= 1
@@ -59,12 +61,12 @@ $(BIN)/python:
 	  { echo "fednb needs Python 3.11 or newer; say which with: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-# One stamp per set of extras; a changed pin or dependency installs again.
+# One stamp per set of extras, each with those of the sets inside it; a changed pin or dependency installs again.
 $(VENV)/.notebooks: EXTRAS = notebooks
-$(VENV)/.test: EXTRAS = notebooks,test
-$(VENV)/.browser: EXTRAS = notebooks,test,browser
-$(VENV)/.dev: EXTRAS = notebooks,test,dev
+$(VENV)/.test: EXTRAS = notebooks test
+$(VENV)/.browser: EXTRAS = notebooks test browser
+$(VENV)/.dev: EXTRAS = notebooks test browser dev
 $(VENV)/.notebooks $(VENV)/.test $(VENV)/.browser $(VENV)/.dev: pyproject.toml $(PINS) | $(BIN)/python
 	@echo "installing into $(VENV), a few minutes the first time ..."
-	$(PIP) -e '.[$(EXTRAS)]'
-	@touch $@
+	$(PIP) -e '.[$(subst $(SPACE),$(COMMA),$(EXTRAS))]'
+	@touch $(addprefix $(VENV)/.,$(EXTRAS))

@@ -5,6 +5,8 @@ of the modules among them. Errors need none. Parts, which all have the same form
 a module whose names have examples needs none itself.
 """
 
+import ast
+import builtins
 import re
 from doctest import NORMALIZE_WHITESPACE, DocTest, DocTestRunner
 from types import ModuleType
@@ -14,7 +16,7 @@ import pytest
 import fednb
 from fednb.show.site import reference
 from fednb.show.site.api import GROUPS, OTHERS, _text, api_pages, grouped
-from fednb.show.site.reference import Entry, begin, public
+from fednb.show.site.reference import PublicName, begin, public
 
 PUBLIC = public()
 MODULES = [entry for entry in PUBLIC.values() if entry.kind == "module"]
@@ -25,7 +27,7 @@ SHOWN = [
 ]
 
 
-def needing_examples() -> list[Entry]:
+def needing_examples() -> list[PublicName]:
     """The entries that must have an example."""
     own = [entry for entry in PUBLIC.values() if entry.kind != "module" or entry.name == "parts"]
     inner = [each for module in MODULES if module.name != "parts" for each in module.inside if each.kind != "error"]
@@ -40,17 +42,26 @@ def test_every_public_name_has_text_and_an_example_with_it_in(entry):
     assert re.search(rf"\b(fn\.)?{re.escape(entry.name)}\b", sources), f"the example of fn.{entry.name} does not use it"
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FEDNB_STORE", str(tmp_path_factory.mktemp("store")))
-        patch.setenv("MPLBACKEND", "agg")
-        yield
+def unknown_names(entry: PublicName) -> set[str]:
+    """The names in an example that are neither Python's, nor made by the example, nor what the page begins with."""
+    nodes = [node for example in entry.examples for node in ast.walk(ast.parse(example.source))]
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
+    made = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    made |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    made |= {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
+    made |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    return used - made - set(dir(builtins)) - {"results"} - set(begin([]))
 
 
 @pytest.mark.parametrize("entry", [each for each in SHOWN if each.examples], ids=lambda entry: entry.name)
-def test_every_example_runs_with_what_the_page_says_it_begins_with(entry, store):
-    """Also those of constants, which the search for doctests passes over, and without the names of their own file."""
+def test_every_example_has_only_the_names_that_the_page_begins_with(entry):
+    """Doctests, which run the examples, know the names of their own file as well."""
+    assert not unknown_names(entry)
+
+
+@pytest.mark.parametrize("entry", [e for e in SHOWN if e.kind == "constant"], ids=lambda entry: entry.name)
+def test_examples_of_constants_run(entry):
+    """The search for doctests passes over them."""
     said: list[str] = []
     case = DocTest(list(entry.examples), begin(entry.examples), entry.name, entry.file, entry.line, None)
     DocTestRunner(optionflags=NORMALIZE_WHITESPACE, verbose=False).run(case, out=said.append)
@@ -102,8 +113,8 @@ def test_names_are_grouped_and_a_new_one_is_not_lost():
     assert list(groups) == [*GROUPS, OTHERS]
 
 
-def entry_of(name: str, text: str) -> Entry:
-    return Entry(name, "class", f"{name}(x: Tensor, seed: int = 0)", text, (), "a.py", 1)
+def entry_of(name: str, text: str) -> PublicName:
+    return PublicName(name, "class", f"{name}(x: Tensor, seed: int = 0)", text, (), "a.py", 1)
 
 
 def test_docstrings_are_shown_as_text_and_never_as_markup():

@@ -8,7 +8,7 @@ from doctest import Example
 from html import escape
 
 from fednb.show.site.pages import Found, SitePage, address, href, table
-from fednb.show.site.reference import BEGIN, RESULTS, Entry, public
+from fednb.show.site.reference import BEGIN, RESULTS, PublicName, public
 
 URL = "api.html"
 GROUPS = {
@@ -47,7 +47,7 @@ def grouped(names: Iterable[str]) -> dict[str, list[str]]:
     return {title: of for title, of in found.items() if of}
 
 
-def _places(known: Iterable[Entry]) -> dict[str, str]:
+def _places(known: Iterable[PublicName]) -> dict[str, str]:
     """Where each name is described: the address of its page and of its place there."""
     out = {}
     for entry in known:
@@ -59,7 +59,7 @@ def _places(known: Iterable[Entry]) -> dict[str, str]:
     return out
 
 
-def _first_page(known: dict[str, Entry], places: dict[str, str]) -> SitePage:
+def _first_page(known: dict[str, PublicName], places: dict[str, str]) -> SitePage:
     groups = grouped(known)
     body = [f"<h1>API</h1>\n{SAID}{_beginning()}", _overview(groups, known, places)]
     for title, names in groups.items():
@@ -78,7 +78,7 @@ def _beginning() -> str:
     )
 
 
-def _overview(groups: dict[str, list[str]], known: dict[str, Entry], places: dict[str, str]) -> str:
+def _overview(groups: dict[str, list[str]], known: dict[str, PublicName], places: dict[str, str]) -> str:
     """All names by idea, each with its first line."""
     lists = []
     for title, names in groups.items():
@@ -90,7 +90,7 @@ def _overview(groups: dict[str, list[str]], known: dict[str, Entry], places: dic
     return "".join(lists)
 
 
-def _module_page(module: Entry, places: dict[str, str]) -> SitePage:
+def _module_page(module: PublicName, places: dict[str, str]) -> SitePage:
     url = places[module.name]
     errors = [each for each in module.inside if each.kind == "error"]
     others = [each for each in module.inside if each.kind != "error"]
@@ -108,7 +108,7 @@ def _module_page(module: Entry, places: dict[str, str]) -> SitePage:
     return SitePage(url, f"fn.{module.name}", body, tuple(found))
 
 
-def _card(entry: Entry, places: dict[str, str], here: str) -> str:
+def _card(entry: PublicName, places: dict[str, str], here: str) -> str:
     """Everything about one name; of a module the names in it, which have a page of their own."""
     top = f'<section class="card" id="{escape(entry.name)}"><h3><code>fn.{escape(entry.name)}</code></h3>\n'
     text = _text(entry, places, here)
@@ -123,7 +123,7 @@ def _card(entry: Entry, places: dict[str, str], here: str) -> str:
     return f"{top}{shown}{text}{_example(entry.examples)}{fields}{methods}{_defined(entry)}</section>\n"
 
 
-def _fields(entry: Entry, places: dict[str, str], here: str) -> str:
+def _fields(entry: PublicName, places: dict[str, str], here: str) -> str:
     """The explained fields of a class as a table."""
     rows = [
         [f"<code>{escape(name)}</code>", f"<code>{escape(default)}</code>", _inline(said, places, here, entry)]
@@ -132,13 +132,13 @@ def _fields(entry: Entry, places: dict[str, str], here: str) -> str:
     return table(("field", "default", "what it is"), rows)
 
 
-def _inner(entry: Entry, places: dict[str, str], here: str) -> str:
+def _inner(entry: PublicName, places: dict[str, str], here: str) -> str:
     """A method or property of a class."""
     text = _text(entry, places, here) + _example(entry.examples)
     return f'<dt id="{escape(entry.name)}"><code>.{escape(entry.signature)}</code></dt><dd>{text}</dd>\n'
 
 
-def _defined(entry: Entry) -> str:
+def _defined(entry: PublicName) -> str:
     return f'<p class="quiet">{entry.kind}, {escape(entry.file)}, line {entry.line}</p>\n'
 
 
@@ -152,7 +152,7 @@ def _example(examples: Iterable[Example]) -> str:
     return f'<pre class="example" tabindex="0">{chr(10).join(lines)}</pre>\n' if lines else ""
 
 
-def _text(entry: Entry, places: dict[str, str], here: str) -> str:
+def _text(entry: PublicName, places: dict[str, str], here: str) -> str:
     """A docstring's paragraphs; one with columns or indented lines stays as it was typed."""
     shown = []
     for block in filter(None, (each.strip("\n") for each in entry.text.split("\n\n"))):
@@ -163,19 +163,19 @@ def _text(entry: Entry, places: dict[str, str], here: str) -> str:
     return "".join(shown)
 
 
-def _inline(text: str, places: dict[str, str], here: str, of: Entry) -> str:
+def _inline(text: str, places: dict[str, str], here: str, of: PublicName) -> str:
     """Text about an entry in which `code` and its parameters are marked; code that is a public name is a link."""
     pieces = CODE.split(text)
     return "".join(_code(piece, places, here, of) if at % 2 else _words(piece, of) for at, piece in enumerate(pieces))
 
 
-def _words(text: str, of: Entry) -> str:
+def _words(text: str, of: PublicName) -> str:
     """Words without code; a parameter that begins a sentence about itself, as in "seed: ...", is marked."""
     own = set(PARAMETER.findall(of.signature))
     return EXPLAINED.sub(lambda found: f"<code>{found[0]}</code>" if found[0] in own else found[0], escape(text))
 
 
-def _code(code: str, places: dict[str, str], here: str, of: Entry) -> str:
+def _code(code: str, places: dict[str, str], here: str, of: PublicName) -> str:
     """Code as it was typed; a link where it is a name, or a call of one, that is described somewhere."""
     name = NAMED.fullmatch(code)
     near = [of.name, of.name.rpartition(".")[0]]  # names inside the entry and beside it come before others
@@ -199,6 +199,6 @@ def _anchor(title: str) -> str:
     return "idea-" + title.lower().replace(" ", "-")
 
 
-def _found(entry: Entry, places: dict[str, str]) -> list[Found]:
+def _found(entry: PublicName, places: dict[str, str]) -> list[Found]:
     """What the search knows of a name and of what is inside it."""
     return [Found("api", each.name, places[each.name], each.summary) for each in (entry, *entry.inside)]

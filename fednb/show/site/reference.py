@@ -35,7 +35,7 @@ STAR: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter
 
 
 @dataclass(frozen=True)
-class Entry:
+class PublicName:
     """One public name.
 
     name: as it is written behind `fn.`, such as "run" or "cka.linear". kind: module, class, error, function, property
@@ -49,7 +49,7 @@ class Entry:
     examples: tuple[Example, ...]
     file: str
     line: int
-    inside: tuple[Entry, ...] = ()
+    inside: tuple[PublicName, ...] = ()
     fields: tuple[tuple[str, str, str], ...] = ()  # of a class with explained fields: name, default, what it is
 
     @property
@@ -63,7 +63,7 @@ class Entry:
         return " ".join(self.text.split("\n\n")[0].split())
 
 
-def public() -> dict[str, Entry]:
+def public() -> dict[str, PublicName]:
     """An entry for each name in `fednb.__all__`, in that order."""
     return {name: _entry(name, getattr(fednb, name)) for name in fednb.__all__}
 
@@ -77,7 +77,7 @@ def begin(examples: Iterable[Example]) -> dict[str, Any]:
     return names
 
 
-def _entry(name: str, value: Any) -> Entry:
+def _entry(name: str, value: Any) -> PublicName:
     if isinstance(value, ModuleType):
         return _module(name, value)
     if inspect.isroutine(value) or isinstance(value, type):
@@ -87,7 +87,7 @@ def _entry(name: str, value: Any) -> Entry:
     return _described(name, "constant", f"{name} = {value!r}", found)
 
 
-def _module(name: str, module: ModuleType) -> Entry:
+def _module(name: str, module: ModuleType) -> PublicName:
     names = getattr(module, "__all__", None) or [n for n, x in vars(module).items() if _is_own(n, x, module)]
     inner = ((f"{name}.{each}", getattr(module, each)) for each in names)
     inside = [_defined(full, x) for full, x in inner if inspect.isroutine(x) or isinstance(x, type)]
@@ -100,7 +100,7 @@ def _is_own(name: str, value: Any, module: ModuleType) -> bool:
     return own and not name.startswith("_")
 
 
-def _defined(name: str, value: Any) -> Entry:
+def _defined(name: str, value: Any) -> PublicName:
     """The entry of a function or class."""
     found = _source(value.__module__)[value.__qualname__]
     if not isinstance(value, type):
@@ -112,7 +112,7 @@ def _defined(name: str, value: Any) -> Entry:
     return _described(name, "class", signature, found, inside, _fields(value))
 
 
-def _member(owner: str, found: Any) -> Entry | None:
+def _member(owner: str, found: Any) -> PublicName | None:
     """The entry of a class' method or property; None for what is private or has no docstring."""
     if found.is_alias or not found.docstring or found.name.startswith("_"):
         return None
@@ -123,15 +123,15 @@ def _member(owner: str, found: Any) -> Entry | None:
 
 
 def _described(
-    name: str, kind: str, signature: str, found: Any, inside: Iterable[Entry] = (), explained: Iterable = ()
-) -> Entry:
+    name: str, kind: str, signature: str, found: Any, inside: Iterable[PublicName] = (), explained: Iterable = ()
+) -> PublicName:
     parts = DocTestParser().parse(inspect.cleandoc(found.docstring.value) if found.docstring else "")
     text = "".join(each for each in parts if isinstance(each, str)).strip()
     examples = tuple(each for each in parts if isinstance(each, Example))
     root = Path(fednb.__file__).parent.parent
     file = Path(found.filepath).relative_to(root).as_posix()
     line = found.lineno or 1
-    return Entry(name, kind, signature, text, examples, file, line, tuple(inside), tuple(explained))
+    return PublicName(name, kind, signature, text, examples, file, line, tuple(inside), tuple(explained))
 
 
 @cache
