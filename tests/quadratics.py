@@ -59,7 +59,7 @@ class SteadyRate(LocalTraining):
         return self.now
 
 
-class Federation(Rounds):
+class QuadraticRounds(Rounds):
     """A server and its clients; `round(ids)` runs one round of a method and returns the cohort `k`.
 
     steps: one number, or one per client. A client that has no batch left gets a gradient of 1e9 on zero samples, so
@@ -106,5 +106,5 @@ class Federation(Rounds):
 
 def one_round(method: Method, clients: Quadratics, **numbers) -> tuple[Cohort, Server]:
     """The clients and the server after a first round in which everyone takes part."""
-    f = Federation(method, clients, **numbers)
+    f = QuadraticRounds(method, clients, **numbers)
     return f.round(), f.s

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 import torch
 from pytest import approx
-from quadratics import Federation, Quadratics, heterogeneous, one_round, quadratic, vector
+from quadratics import QuadraticRounds, Quadratics, heterogeneous, one_round, quadratic, vector
 from test_identities import MASK, gap, run
 from torch import Tensor
 
@@ -69,13 +69,13 @@ class Diary(Part):
         return v
 
 
-def federation(*parts: Part, clients: Quadratics | None = None, **numbers) -> tuple[Federation, Diary]:
+def federation(*parts: Part, clients: Quadratics | None = None, **numbers) -> tuple[QuadraticRounds, Diary]:
     """Four clients that disagree, or other ones, and a diary of their steps."""
     diary = Diary()
-    return Federation(Method("m", *parts, diary), clients or heterogeneous(), **numbers), diary
+    return QuadraticRounds(Method("m", *parts, diary), clients or heterogeneous(), **numbers), diary
 
 
-def noted(f: Federation, diary: Diary, ids=None) -> tuple[Cohort, list[Tensor]]:
+def noted(f: QuadraticRounds, diary: Diary, ids=None) -> tuple[Cohort, list[Tensor]]:
     """One more round, and the perturbations of its steps."""
     before = len(diary.delta)
     return f.round(ids), diary.delta[before:]
@@ -304,7 +304,7 @@ def test_gloss_without_warm_up(reading, warmup):
 def settled(m: Method, rounds: int, **numbers) -> float:
     """How far a method is from the optimum of clients that disagree, when everyone has come for long."""
     clients = heterogeneous()
-    f = Federation(m, clients, **({"steps": 3} | numbers))
+    f = QuadraticRounds(m, clients, **({"steps": 3} | numbers))
     for _ in range(rounds):
         f.round()
     return (f.s.w - clients.optimum).abs().max().item()
@@ -318,7 +318,7 @@ def test_gloss_without_radii_reaches_the_optimum():
 
 def test_gloss_without_radii_is_feddyn():
     """σ_k = −h_k/β in every round: FedGloSS's duals are FedDyn's with another scale."""
-    gloss, dyn = (Federation(m, heterogeneous(), **UNEQUAL) for m in (FEDGLOSS.but(rho=0.0, rho_l=0.0), FEDDYN))
+    gloss, dyn = (QuadraticRounds(m, heterogeneous(), **UNEQUAL) for m in (FEDGLOSS.but(rho=0.0, rho_l=0.0), FEDDYN))
     for ids in COMERS:
         gloss.round(ids), dyn.round(ids)
         assert torch.allclose(gloss.kept("sigma"), -dyn.kept("h") / 10, **CLOSE)

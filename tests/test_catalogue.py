@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from quadratics import Federation, heterogeneous
+from quadratics import QuadraticRounds, heterogeneous
 from torch import Tensor, nn
 
 from fednb.algorithms.catalogue import CATALOGUE
@@ -116,12 +116,12 @@ def test_cost_is_the_count_of_network_passes(m):
 def test_a_stack_of_unequal_clients_is_each_client_by_itself(m):
     """Quadratics with 3, 1, 4 and 2 steps, padded with 1e9: clients together or one by one move alike, to 1e-12."""
     clients, layout = FAR_APART, Layout(("a", "b"), ((20, 10), (40,)))
-    together = Federation(m, clients, w=1.0, steps=(3, 1, 4, 2), layout=layout, weight_decay=0.01)
+    together = QuadraticRounds(m, clients, w=1.0, steps=(3, 1, 4, 2), layout=layout, weight_decay=0.01)
     together.round([0, 2])
     begun = together.table.gather(range(4)), together.s.values(together.s.names)
     k = together.round()
     for i in range(4):
-        alone = Federation(m, clients, w=1.0, steps=(3, 1, 4, 2), layout=layout, weight_decay=0.01)
+        alone = QuadraticRounds(m, clients, w=1.0, steps=(3, 1, 4, 2), layout=layout, weight_decay=0.01)
         alone.table.scatter(range(4), begun[0])
         for name, value in {**begun[1], "t": 1}.items():
             setattr(alone.s, name, value)

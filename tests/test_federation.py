@@ -5,7 +5,7 @@ from math import nan
 import pytest
 import torch
 from pytest import approx
-from quadratics import Federation as ByHand
+from quadratics import QuadraticRounds as ByHand
 from quadratics import heterogeneous
 
 import fednb as fn

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from pytest import approx
-from quadratics import Federation, heterogeneous, one_round, quadratic, vector
+from quadratics import QuadraticRounds, heterogeneous, one_round, quadratic, vector
 from torch import Tensor, nn
 
 from fednb.algorithms.catalogue import (
@@ -63,7 +63,7 @@ def run(m: Method, everyone: bool = False, by_size: bool = True, **numbers) -> R
 @cache
 def rounds(m: Method) -> Tensor:
     """The same method on quadratics, where clients make 3, 5, 2 and 4 steps: global weights after each round."""
-    f = Federation(m, heterogeneous(P=8), w=1.0, steps=(3, 5, 2, 4), n=(1, 2, 3, 4), weight_decay=0.01,
+    f = QuadraticRounds(m, heterogeneous(P=8), w=1.0, steps=(3, 5, 2, 4), n=(1, 2, 3, 4), weight_decay=0.01,
                    layout=Layout(("a", "b"), ((5,), (3,))))  # fmt: skip
     out = []
     for present in MASK:
@@ -164,7 +164,7 @@ def test_fedcm_starts_with_a_tenth_of_the_step():
 
 def alone(m: Method) -> Tensor:
     """One client by itself, six rounds of three steps."""
-    f = Federation(m, heterogeneous(1), w=1.0, steps=3, weight_decay=0.01)
+    f = QuadraticRounds(m, heterogeneous(1), w=1.0, steps=3, weight_decay=0.01)
     return torch.stack([(f.round(), f.s.w)[1] for _ in range(6)])
 
 
@@ -351,7 +351,7 @@ def test_one_step_on_a_quadratic():
     g = clients.gradient(here, [0, 1, 2, 3])
 
     def end(m: Method, own: str | None = None) -> Tensor:
-        f = Federation(m, clients, w=w)
+        f = QuadraticRounds(m, clients, w=w)
         if own:
             f.table.scatter(range(4), {own: h.expand(4, 3)})
         return f.round().w
@@ -368,7 +368,7 @@ def test_one_step_on_a_quadratic():
 
 def test_dyn_pulls_duals_to_the_clients_gradients():
     """At the end h_k = −β ∇L_k(w*): a = 1 and 3 end at w* = 2 with h = ∓β, β = 2, gradients ±1."""
-    f = Federation(Method("m", Dyn(beta=2.0)), quadratic(1.0, 3.0), steps=3)
+    f = QuadraticRounds(Method("m", Dyn(beta=2.0)), quadratic(1.0, 3.0), steps=3)
     for _ in range(300):
         f.round()
     assert f.s.w.item() == approx(2.0, abs=1e-10)

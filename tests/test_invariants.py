@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from pytest import approx
-from quadratics import Federation, heterogeneous, one_round, quadratic
+from quadratics import QuadraticRounds, heterogeneous, one_round, quadratic
 from test_ascents import CLOSE, COMERS, UNEQUAL
 from test_identities import MASK
 from test_identities import run as on_a_network
@@ -49,7 +49,7 @@ def ends(made: Method, *after: int, ids=None, **numbers) -> list[float]:
     ids: who comes, over and over again; everyone where it is not given.
     """
     clients, found = heterogeneous(), []
-    f = Federation(made, clients, **({"steps": (2, 3, 1, 2), "lr": 0.3} | numbers))
+    f = QuadraticRounds(made, clients, **({"steps": (2, 3, 1, 2), "lr": 0.3} | numbers))
     for t in range(max(after)):
         f.round(ids[t % len(ids)] if ids else None)
         if t + 1 in after:
@@ -132,7 +132,7 @@ def test_fsas_printed_momentum_holds_the_clients_back():
     With the printed m = −v it is v → α g/(2 − α) = g/3: −½, −¼, −3/8, … (α = 0.1: g/19). It does not diverge.
     """
     for reading, moves in (("paper", [0.5, 0.75, 0.875, 0.9375]), ("printed", [0.5, 0.25, 0.375, 0.3125])):
-        f = Federation(only(FsaMomentum(alpha=0.5, reading=reading)), slopes(1.0))
+        f = QuadraticRounds(only(FsaMomentum(alpha=0.5, reading=reading)), slopes(1.0))
         w = [0.0] + [(f.round(), f.s.w.item())[1] for _ in range(4)]
         assert [10 * (b - a) for a, b in pairwise(w)] == approx(moves)
 
@@ -155,8 +155,8 @@ def test_where_fsas_momenta_lead():
 
 def test_wmsam_without_radius_and_variates_is_fedcm_with_its_own_alpha():
     """Each round is a round of FedCM with the α that the round began with; α moves."""
-    wmsam = Federation(FEDWMSAM.but(rho=0.0, personal=False, lam=0.5, alpha=0.3), heterogeneous(), **UNEQUAL)
-    cm = Federation(FEDCM, heterogeneous(), **UNEQUAL)
+    wmsam = QuadraticRounds(FEDWMSAM.but(rho=0.0, personal=False, lam=0.5, alpha=0.3), heterogeneous(), **UNEQUAL)
+    cm = QuadraticRounds(FEDCM, heterogeneous(), **UNEQUAL)
     seen = []
     for ids in COMERS:
         seen.append(wmsam.s.alpha.item())
@@ -183,7 +183,7 @@ NETS = [e.method for e in CATALOGUE.values() if not any(p.network for p in e.met
 def test_the_order_of_clients_does_not_matter(m):
     """Three rounds with the same clients listed the other way round: the same model up to the order of sums."""
     layout = Layout(("a.weight", "a.bias", "b.weight"), ((3, 1), (1,), (1, 2)))
-    left, right = (Federation(m, heterogeneous(P=6), layout=layout, **UNEQUAL) for _ in range(2))
+    left, right = (QuadraticRounds(m, heterogeneous(P=6), layout=layout, **UNEQUAL) for _ in range(2))
     for ids in COMERS[:3]:
         left.round(ids), right.round(ids[::-1])
     assert torch.allclose(left.s.w, right.s.w, atol=1e-10, rtol=0)
@@ -199,7 +199,7 @@ def test_the_body_of_fedper_is_fedavgs_where_the_head_has_no_say():
     """Losses that are sums of a part for the body and one for the head: bodies move as if there were no head."""
     clients = quadratic([1.0, 2.0, 5.0], [3.0, -1.0, 7.0], [0.0, 4.0, -9.0], curvature=[1.0, 2.0, 0.5])
     layout = Layout(("body.weight", "head.weight"), ((2,), (1,)))
-    per, avg = (Federation(m, clients, layout=layout, steps=(3, 1, 2), n=(1, 2, 4)) for m in (FEDPER, FEDAVG))
+    per, avg = (QuadraticRounds(m, clients, layout=layout, steps=(3, 1, 2), n=(1, 2, 4)) for m in (FEDPER, FEDAVG))
     for ids in ([0, 2], [1, 2], [0, 1, 2]):
         per.round(ids), avg.round(ids)
         assert torch.allclose(per.s.w[:2], avg.s.w[:2], **CLOSE)

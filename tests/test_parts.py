@@ -3,7 +3,7 @@
 import pytest
 import torch
 from pytest import approx
-from quadratics import Federation, heterogeneous, one_round, quadratic, vector
+from quadratics import QuadraticRounds, heterogeneous, one_round, quadratic, vector
 
 from fednb.algorithms.parts import (
     ClientMomentum,
@@ -31,7 +31,7 @@ def only(*parts) -> Method:
 
 def test_fedavg_steps_towards_each_clients_minimum():
     """a = 1 and 3 from 0: w_k = 0.1 and 0.3, so w = 0.2; the second round gives 0.28 and 0.48, w = 0.38."""
-    f = Federation(FEDAVG, quadratic(1.0, 3.0))
+    f = QuadraticRounds(FEDAVG, quadratic(1.0, 3.0))
     assert f.round().w.view(-1).tolist() == approx([0.1, 0.3])
     assert f.s.w.item() == approx(0.2)
     f.round()
@@ -176,7 +176,9 @@ def test_corrections_are_not_filtered(prox_in_clip):
     """
     stay, _ = one_round(only(FilterGradient(HighPass(1.0)), Prox(0.5, prox_in_clip)), quadratic([3.0, 4.0]), w=2.0)
     assert stay.w[0].tolist() == approx([2.0, 2.0], abs=1e-15)
-    f = Federation(only(FilterGradient(HighPass(1.0)), Dyn(beta=2.0, prox_in_clip=prox_in_clip)), quadratic([3.0, 4.0]))
+    f = QuadraticRounds(
+        only(FilterGradient(HighPass(1.0)), Dyn(beta=2.0, prox_in_clip=prox_in_clip)), quadratic([3.0, 4.0])
+    )
     f.table.scatter([0], {"h": torch.ones(1, 2, dtype=torch.float64)})
     assert f.round().w[0].tolist() == approx([-0.05, -0.05])
 
@@ -247,7 +249,7 @@ def test_split_and_whole_prox_agree_until_the_clip_acts(make):
     """Two rounds on unequal clients: 1e-12 with a clip too long to act, and with none; not with one that acts."""
 
     def end(inside: bool, clip_norm: float | None):
-        f = Federation(only(make(inside)), heterogeneous(), w=1.0, steps=(3, 5, 2, 4), clip_norm=clip_norm)
+        f = QuadraticRounds(only(make(inside)), heterogeneous(), w=1.0, steps=(3, 5, 2, 4), clip_norm=clip_norm)
         f.round([0, 2, 3])
         f.round([0, 1, 2])
         return f.s.w
@@ -267,7 +269,7 @@ def test_dyn_by_hand(prox_in_clip):
     Round 0: g = −1, w_k = 0.1, h = 0.1, w = 0 + 0.1 + 0.1 = 0.2.
     Round 1: g = −0.8, v = −0.8 + 0.1/2 = −0.75, w_k = 0.275, h = 0.175, w = 0.2 + 0.075 + 0.175 = 0.45.
     """
-    f = Federation(only(Dyn(beta=2.0, prox_in_clip=prox_in_clip)), quadratic(1.0))
+    f = QuadraticRounds(only(Dyn(beta=2.0, prox_in_clip=prox_in_clip)), quadratic(1.0))
     k = f.round()
     assert (k.w.item(), k.h.item(), f.s.h.item(), f.s.w.item()) == approx((0.1, 0.1, 0.1, 0.2))
     k = f.round()
@@ -277,7 +279,7 @@ def test_dyn_by_hand(prox_in_clip):
 @pytest.mark.parametrize("prox_in_clip", [False, True])
 def test_dyn_as_printed_has_the_other_sign(prox_in_clip):
     """Round 1 with −h: v = −0.8 − 0.05 = −0.85, w_k = 0.285, h = 0.185, w = 0.2 + 0.085 + 0.185 = 0.47."""
-    f = Federation(only(Dyn(beta=2.0, reading="printed", prox_in_clip=prox_in_clip)), quadratic(1.0))
+    f = QuadraticRounds(only(Dyn(beta=2.0, reading="printed", prox_in_clip=prox_in_clip)), quadratic(1.0))
     f.round()
     k = f.round()
     assert (k.w.item(), k.h.item(), f.s.w.item()) == approx((0.285, 0.185, 0.47))
@@ -293,7 +295,7 @@ def test_dyn_pulls_back_within_a_round(prox_in_clip):
 
 def test_dyns_server_counts_all_clients_not_only_the_present():
     """One of N = 4 moves by 0.1: h = 0.1 / 4 for the server, and w = 0.1 + 0.025."""
-    f = Federation(only(Dyn(beta=2.0)), quadratic(1.0, 1.0, 1.0, 1.0))
+    f = QuadraticRounds(only(Dyn(beta=2.0)), quadratic(1.0, 1.0, 1.0, 1.0))
     f.round([2])
     assert f.s.w.item() == approx(0.125)
     assert f.kept("h").view(-1).tolist() == approx([0, 0, 0.1, 0])
@@ -318,7 +320,7 @@ def test_scaffold_by_hand():
 
     Round 1: g = −0.8 and −2.8; v = g − c_k + c = −1.8 for both; w = 0.38; c_k = g = −0.8 and −2.8, c = −1.8.
     """
-    f = Federation(only(Scaffold()), quadratic(1.0, 3.0))
+    f = QuadraticRounds(only(Scaffold()), quadratic(1.0, 3.0))
     k = f.round()
     assert k.c_k.view(-1).tolist() == approx([-1, -3])
     assert (f.s.c.item(), f.s.w.item()) == approx((-2.0, 0.2))
@@ -331,7 +333,7 @@ def test_scaffold_by_hand():
 def test_scaffold_variates_cancel_after_one_step():
     """K = 1: c_k⁺ = H (w − a_k) whatever c and c_k were."""
     clients = heterogeneous()
-    f = Federation(only(Scaffold()), clients, w=2.0)
+    f = QuadraticRounds(only(Scaffold()), clients, w=2.0)
     f.s.c = vector(5, -6, 7)
     f.table.scatter(range(4), {"c_k": torch.arange(12.0, dtype=torch.float64).view(4, 3)})
     k = f.round()
@@ -354,7 +356,7 @@ def test_scaffold_variate_absorbs_the_weight_decay():
 
 def test_scaffold_server_divides_by_all_clients():
     """One of N = 4 brings Δc = −1: c = −¼."""
-    f = Federation(only(Scaffold()), quadratic(1.0, 1.0, 1.0, 1.0))
+    f = QuadraticRounds(only(Scaffold()), quadratic(1.0, 1.0, 1.0, 1.0))
     f.round([1])
     assert f.s.c.item() == approx(-0.25)
 
@@ -382,7 +384,7 @@ def test_scaffold_readings_agree_where_the_batch_divides():
 
 def test_scaffold_as_printed_by_hand():
     """Round 0 as above: c_k = −1 and −3, c = Σ c_k / N = −2. Then v = g + c_k − c = −0.8 − 1 + 2 and −2.8 − 3 + 2."""
-    f = Federation(only(Scaffold(reading="printed")), quadratic(1.0, 3.0))
+    f = QuadraticRounds(only(Scaffold(reading="printed")), quadratic(1.0, 3.0))
     f.round()
     assert f.s.c.item() == approx(-2.0)
     k = f.round()
@@ -400,7 +402,7 @@ def test_client_momentum_by_hand():
 
     Round 1: v = 0.1 · (−0.99) + 0.9 · (−0.1) = −0.189, w = 0.0289, m = −0.189.
     """
-    f = Federation(only(ClientMomentum(alpha=0.1)), quadratic(1.0))
+    f = QuadraticRounds(only(ClientMomentum(alpha=0.1)), quadratic(1.0))
     f.round()
     assert (f.s.w.item(), f.s.m.item()) == approx((0.01, -0.1))
     f.round()
@@ -442,7 +444,7 @@ def test_momentum_does_not_know_the_servers_rate():
 def distance(method: Method, rounds: int, steps=(3, 5, 2, 4), **numbers) -> float:
     """How far from the minimum of Σ L_k a method ends; clients make unequal numbers of steps."""
     clients = heterogeneous()
-    f = Federation(method, clients, steps=steps, lr=0.2, **numbers)
+    f = QuadraticRounds(method, clients, steps=steps, lr=0.2, **numbers)
     for _ in range(rounds):
         f.round()
     return norm(f.s.w - clients.optimum).item()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from pytest import approx
-from quadratics import Federation, heterogeneous, one_round, quadratic, vector
+from quadratics import QuadraticRounds, heterogeneous, one_round, quadratic, vector
 from torch import Tensor
 from torch.func import functional_call
 
@@ -27,9 +27,9 @@ PAIR = Layout(("body.weight", "head.weight"), ((1,), (1,)))
 PRESENT = ([0, 2, 3], [1, 2], [0, 1, 3], [0, 1, 2, 3])
 
 
-def federation(made: Method, clients=None, **numbers) -> Federation:
+def federation(made: Method, clients=None, **numbers) -> QuadraticRounds:
     given = {"w": 1.0, "steps": (3, 5, 2, 4), "n": (3, 2, 2, 11), "layout": NET} | numbers
-    return Federation(made, clients or heterogeneous(P=4), **given)
+    return QuadraticRounds(made, clients or heterogeneous(P=4), **given)
 
 
 def run(made: Method, **numbers) -> Tensor:
@@ -47,7 +47,7 @@ def test_private_heads_by_hand():
     Round 0: w_k = (0.1, 0.1) and (0.3, 0.3); the body becomes 0.2, the heads stay 0.1 and 0.3.
     Round 1: bodies 0.28 and 0.48 from 0.2, heads 0.19 and 0.57 from their own; the server's head is still 0.
     """
-    f = Federation(
+    f = QuadraticRounds(
         FEDPER, quadratic([1.0, 1.0], [3.0, 3.0]), layout=Layout(("body.weight", "head.weight"), ((1,),) * 2)
     )
     f.round()
@@ -66,7 +66,7 @@ def test_the_servers_head_never_moves():
 
 def test_a_newcomer_starts_from_the_first_head():
     """Client 1 comes in round 2: body from the server, head 0 from the first model; one step towards a = 3: 0.3."""
-    f = Federation(
+    f = QuadraticRounds(
         FEDPER, quadratic([1.0, 1.0], [3.0, 3.0]), layout=Layout(("body.weight", "head.weight"), ((1,),) * 2)
     )
     f.round([0])
@@ -87,7 +87,7 @@ def test_heads_of_those_who_stay_away_stay():
 
 def test_identical_clients_keep_equal_heads():
     """Clients 0 and 1 have the same data and come together: equal heads, bit for bit; client 2's is another."""
-    f = Federation(FEDPER, quadratic([1.0] * 4, [1.0] * 4, [-2.0] * 4), steps=3, layout=NET)
+    f = QuadraticRounds(FEDPER, quadratic([1.0] * 4, [1.0] * 4, [-2.0] * 4), steps=3, layout=NET)
     for _ in range(3):
         f.round()
         own = f.kept("own")
@@ -97,7 +97,7 @@ def test_identical_clients_keep_equal_heads():
 
 def test_where_everything_is_private_each_client_trains_alone():
     """No body: three rounds of two steps are six steps of its own, 1 − 0.9⁶ of the way; the server never moves."""
-    f = Federation(FEDPER.but(layers="*"), quadratic([1.0] * 4, [3.0] * 4), steps=2, layout=NET)
+    f = QuadraticRounds(FEDPER.but(layers="*"), quadratic([1.0] * 4, [3.0] * 4), steps=2, layout=NET)
     for _ in range(3):
         f.round()
         assert f.s.w.tolist() == [0.0] * 4
@@ -124,7 +124,7 @@ def test_only_the_body_travels():
 def test_private_heads_with_sam_share_one_norm():
     """Body and head have g = −3 and −4: ‖g‖ = 5, δ = 0.5 (−0.6, −0.8); the step is 0.1 (3.3, 4.4), the head's kept."""
     made = Method("FedPer + SAM", Sam(rho=0.5), PrivateHead())
-    f = Federation(made, quadratic([3.0, 4.0]), layout=PAIR)
+    f = QuadraticRounds(made, quadratic([3.0, 4.0]), layout=PAIR)
     k = f.round()
     assert k.w[0].tolist() == approx([0.33, 0.44], abs=1e-7)
     assert f.s.w.tolist() == approx([0.33, 0.0], abs=1e-7)
@@ -186,7 +186,7 @@ def test_mixing_by_hand():
     client 0 at 0.2: g = −0.8, A ← 1 + 0.8 · 0.1 is cut to 1, so it starts from 0.2 and goes to 0.28;
     client 1 at 0.2: g = −2.8, A ← 1 − 2.8 · 0.1 = 0.72, so it starts from 0.3 − 0.1 · 0.72 = 0.228, to 0.5052.
     """
-    f = Federation(FEDALA.but(most=1), quadratic(1.0, 3.0))
+    f = QuadraticRounds(FEDALA.but(most=1), quadratic(1.0, 3.0))
     f.round()
     assert f.s.w.item() == approx(0.2)
     k = f.round()
@@ -197,7 +197,7 @@ def test_mixing_by_hand():
 
 def test_mixing_is_skipped_at_the_first_participation():
     """Client 1 comes first in round 1, when w = 0.1: it takes w as it is, although the first model was 0, and A = 1."""
-    f = Federation(FEDALA, quadratic(1.0, 3.0))
+    f = QuadraticRounds(FEDALA, quadratic(1.0, 3.0))
     f.round([0])
     k = f.round([1])
     assert k.A.item() == 1.0
@@ -214,7 +214,7 @@ def test_without_learning_fedavg_is_left():
 
 def test_weights_of_zero_on_all_tensors_are_local_training():
     """A = 0 frozen: three rounds of two steps are six steps of each client's own, 1 − 0.9⁶ of the way."""
-    f = Federation(FEDALA.but(eta=0.0, tensors=3), quadratic([1.0] * 4, [3.0] * 4), steps=2, layout=NET)
+    f = QuadraticRounds(FEDALA.but(eta=0.0, tensors=3), quadratic([1.0] * 4, [3.0] * 4), steps=2, layout=NET)
     f.table.scatter([0, 1], {"A": torch.zeros(2, 4, dtype=torch.float64)})
     for _ in range(3):
         f.round()
@@ -248,16 +248,16 @@ def test_the_first_phase_stops_where_losses_come_to_rest():
 
     One step a round, one batch a pass: 10 looks in the second round, 1 in the third. A threshold of 0 is never met.
     """
-    f = Federation(FEDALA, quadratic(1.0, 1.1))
+    f = QuadraticRounds(FEDALA, quadratic(1.0, 1.1))
     assert [f.round().evaluations.view(-1).tolist() for _ in range(4)] == [[1, 1], [11, 11], [2, 2], [2, 2]]
-    f = Federation(FEDALA.but(threshold=0.0, most=23), quadratic(1.0, 1.1))
+    f = QuadraticRounds(FEDALA.but(threshold=0.0, most=23), quadratic(1.0, 1.1))
     assert [f.round().evaluations.view(-1).tolist() for _ in range(3)] == [[1, 1], [24, 24], [2, 2]]
 
 
 def test_weights_are_learned_on_a_share_of_the_batches():
     """Five and two batches an epoch: 80% are 4 and ⌈1.6⌉ = 2; 20% are 1 and 1."""
     for share, looks in ((80.0, [4, 2]), (20.0, [1, 1]), (100.0, [5, 2])):
-        f = Federation(FEDALA.but(share=share, most=1), quadratic(1.0, 3.0), steps=(5, 2))
+        f = QuadraticRounds(FEDALA.but(share=share, most=1), quadratic(1.0, 3.0), steps=(5, 2))
         f.round()
         assert (f.round().evaluations.view(-1) - torch.tensor([5, 2])).tolist() == looks
 
@@ -267,7 +267,7 @@ def test_nobody_looks_at_batches_that_are_not_learned_on(monkeypatch):
     asked = []
     look = Cohort.look
     monkeypatch.setattr(Cohort, "look", lambda *a, **how: asked.append(how["last"]) or look(*a, **how))
-    f = Federation(FEDALA.but(most=1), quadratic(1.0, 3.0), steps=5)
+    f = QuadraticRounds(FEDALA.but(most=1), quadratic(1.0, 3.0), steps=5)
     f.round()
     f.round()
     assert asked == [2] * 4
@@ -275,7 +275,7 @@ def test_nobody_looks_at_batches_that_are_not_learned_on(monkeypatch):
 
 def test_mixing_leaves_the_training_loss_alone():
     """Round 1 of the case by hand starts from 0.2 and 0.228: ½ · 0.8² and ½ · 2.772², whatever was looked at."""
-    f = Federation(FEDALA.but(most=1), quadratic(1.0, 3.0))
+    f = QuadraticRounds(FEDALA.but(most=1), quadratic(1.0, 3.0))
     f.round()
     assert f.round().loss.view(-1).tolist() == approx([0.32, 0.5 * 2.772**2])
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from pytest import approx
-from quadratics import Federation, heterogeneous, one_round, quadratic
+from quadratics import QuadraticRounds, heterogeneous, one_round, quadratic
 from test_ascents import CLOSE, COMERS, LAYERS, TWO, UNEQUAL, P, along, chosen, federation, noted
 from test_catalogue import run, same
 from test_methods import lines
@@ -63,7 +63,7 @@ def test_what_the_server_adds_to_the_mean_move(dual, first, second):
     Round 1: Δ = h_0 = 0.1 (1 − w), which is 0.055, 0.04, 0.07, 0.04; w grows by it and by 0.15 + 0.055/2, by
     0.3 + 0.04, by nothing, by h_0.
     """
-    f = Federation(only(Dyn(beta=2.0, dual=dual)), quadratic(1.0, 3.0))
+    f = QuadraticRounds(only(Dyn(beta=2.0, dual=dual)), quadratic(1.0, 3.0))
     f.round([1])
     assert f.s.w.item() == approx(first)
     f.round([0])
@@ -75,7 +75,7 @@ def test_the_servers_duals_agree_where_everyone_comes():
     """|S| = N: the sum over |S| is the mean, and so is the mean of what clients add by themselves."""
     runs = []
     for dual in ("all", "present", "sent", "none"):
-        f = Federation(only(Dyn(beta=2.0, dual=dual)), heterogeneous(), w=1.0, steps=(3, 5, 2, 4))
+        f = QuadraticRounds(only(Dyn(beta=2.0, dual=dual)), heterogeneous(), w=1.0, steps=(3, 5, 2, 4))
         runs.append(torch.stack([(f.round(), f.s.w)[1] for _ in range(4)]))
     assert torch.allclose(runs[1], runs[0], **CLOSE) and torch.allclose(runs[2], runs[0], **CLOSE)
     assert (runs[3] - runs[0]).abs().max() > 0.1
@@ -108,7 +108,7 @@ def test_moves_are_added_up():
 ])  # fmt: skip
 def test_variates_have_a_strength(strength, reading, v):
     """Minima 1 and 3: after round 0 c_k = −1, −3, c = −2, w = 0.2; then v = g ± λ (c − c_k), g = −0.8, −2.8."""
-    f = Federation(only(Scaffold(reading=reading, strength=strength)), quadratic(1.0, 3.0))
+    f = QuadraticRounds(only(Scaffold(reading=reading, strength=strength)), quadratic(1.0, 3.0))
     f.round()
     assert f.s.w.item() == approx(0.2)
     assert f.round().w.view(-1).tolist() == approx([0.2 - 0.1 * x for x in v])
@@ -117,13 +117,13 @@ def test_variates_have_a_strength(strength, reading, v):
 @pytest.mark.parametrize("lost, ws", [(False, [0.01, 0.0289]), (True, [0.1, 0.28])])
 def test_momentum_that_has_lost_its_alpha(lost, ws):
     """a = 1, α = 0.1: v = g = −1 in place of −0.1, m = −1; then v = −0.9 + 0.9 · (−1) = −1.8 and w = 0.1 + 0.18."""
-    f = Federation(only(ClientMomentum(alpha=0.1, lost_alpha=lost)), quadratic(1.0))
+    f = QuadraticRounds(only(ClientMomentum(alpha=0.1, lost_alpha=lost)), quadratic(1.0))
     assert [(f.round(), f.s.w.item())[1] for _ in range(2)] == approx(ws)
 
 
 def test_local_momentum_by_hand():
     """a = 1, w = 0, μ = ½: u = −1, w = 0.1; u = −½ − 0.9, w = 0.24. The next round begins at rest: 0.24 + 0.076."""
-    f = Federation(only(LocalMomentum(0.5)), quadratic(1.0), steps=2)
+    f = QuadraticRounds(only(LocalMomentum(0.5)), quadratic(1.0), steps=2)
     assert f.round().w.item() == approx(0.24)
     u = 0.5 * -0.76 - (0.76 - 0.076)
     assert f.round().w.item() == approx(0.316 - 0.1 * u)
@@ -195,7 +195,7 @@ def test_gloss_can_split_its_pull():
         made = only(Gloss(rho=0.0, rho_l=0.0, beta=2.0, prox_in_clip=whole))
         assert one_round(made, quadratic(30.0), w=30.0, clip_norm=10.0)[0].w.item() == approx(end, abs=1e-6)
     idle = [method("fedgloss", prox_in_clip=whole) for whole in (True, False)]
-    left, right = (Federation(m, heterogeneous(), **UNEQUAL) for m in idle)
+    left, right = (QuadraticRounds(m, heterogeneous(), **UNEQUAL) for m in idle)
     for ids in COMERS:
         left.round(ids), right.round(ids)
         assert torch.allclose(left.s.w, right.s.w, **CLOSE)
@@ -208,7 +208,7 @@ def test_whose_sizes_gloss_weighs_with(sizes_of, one, both):
     Both: ¼ · 0.1 + ¾ · 0.3 = 0.25 and −β σ = 0.2, whichever.
     """
     for ids, end in (([1], one), ([0, 1], both)):
-        f = Federation(only(Gloss(rho=0.0, rho_l=0.0, sizes_of=sizes_of)), quadratic(1.0, 3.0), n=(1, 3))
+        f = QuadraticRounds(only(Gloss(rho=0.0, rho_l=0.0, sizes_of=sizes_of)), quadratic(1.0, 3.0), n=(1, 3))
         f.s.samples = 4
         f.round(ids)
         assert f.s.w.item() == approx(end)
@@ -256,7 +256,9 @@ def test_the_posters_server_walks_uphill():
 def test_the_poster_trusts_the_gradient_where_clients_agree(minima, released, poster):
     """m = −1 has carried w upwards; cos(−Δ_k, m) is 1 for who goes on, −1 for who turns back; α goes half the way."""
     for similarity, target in (("released", released), ("poster", poster)):
-        f = Federation(only(WmsamWeight(lam=0.5, similarity=similarity), WmsamMomentum(alpha=0.5)), quadratic(*minima))
+        f = QuadraticRounds(
+            only(WmsamWeight(lam=0.5, similarity=similarity), WmsamMomentum(alpha=0.5)), quadratic(*minima)
+        )
         f.s.m = -1.0
         f.round()
         assert f.s.alpha.item() == approx(0.25 + 0.5 * target, abs=1e-6)

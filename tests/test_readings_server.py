@@ -5,7 +5,7 @@ from math import log
 import pytest
 import torch
 from pytest import approx
-from quadratics import Federation, one_round, quadratic, vector
+from quadratics import QuadraticRounds, one_round, quadratic, vector
 from test_catalogue import run, same
 from test_methods import lines
 from test_scam import EAST, NORTH, ONE, WEST
@@ -36,7 +36,7 @@ from fednb.core.vectors import Layout
 @pytest.mark.parametrize("damped, ws", [(False, [0.15, 0.325, 0.5125]), (True, [0.075, 0.1625, 0.25625])])
 def test_nesterovs_step_by_hand(damped, ws):
     """d = 0.1 in every round, β = ½: v = 0.1, 0.15, 0.175 and steps d + ½ v = 0.15, 0.175, 0.1875; damped half."""
-    f = Federation(FEDAVGM.but(beta=0.5, damped=damped, nesterov=True), slopes(1.0))
+    f = QuadraticRounds(FEDAVGM.but(beta=0.5, damped=damped, nesterov=True), slopes(1.0))
     assert [(f.round(), f.s.w.item())[1] for _ in range(3)] == approx(ws)
 
 
@@ -157,7 +157,7 @@ def test_logarithms_of_shares_start_at_fedavg():
 @pytest.mark.parametrize("pilot, c, h_adj", [("update", 1.0, 2.25), ("gradient", -1.0, 6.75)])
 def test_a_pilot_of_gradients_turns_the_alignment_around(pilot, c, h_adj):
     """One client follows its own last step: −∇L has cosine 1 with it, ∇L −1. h = 4.5, κ = ½: h_adj = h (1 ∓ ½)."""
-    f = Federation(Method("m", ScamPilot(kappa=0.5, pilot=pilot)), quadratic([3.0, 4.0]))
+    f = QuadraticRounds(Method("m", ScamPilot(kappa=0.5, pilot=pilot)), quadratic([3.0, 4.0]))
     f.round()
     k = f.round()
     assert (k.c.item(), k.het.item(), k.h_adj.item()) == approx((c, 4.5, h_adj), abs=1e-5)
@@ -197,7 +197,7 @@ def test_newcomers_take_or_mix(newcomers, A, w):
 
     Mixed with its own model, the first: ∇L(0.1) = 3.1, A = 1 − 3.1 · 0.1 = 0.69, so that it starts from 0.069.
     """
-    f = Federation(FEDALA.but(most=1, newcomers=newcomers), quadratic(1.0, -3.0))
+    f = QuadraticRounds(FEDALA.but(most=1, newcomers=newcomers), quadratic(1.0, -3.0))
     f.round([0])
     k = f.round([1])
     assert (k.A.item(), k.w.item()) == approx((A, w))
@@ -206,14 +206,14 @@ def test_newcomers_take_or_mix(newcomers, A, w):
 def test_newcomers_who_mix_have_their_first_phase_then():
     """Five passes at the first mixing, one at each later one; nobody mixes in round 0, where w is the first model."""
     for newcomers, counts in (("mix", [[6, 6, 6], [2, 2, 2]]), ("take", [[6, 6, 1], [2, 2, 6]])):
-        f = Federation(FEDALA.but(most=5, threshold=0.0, newcomers=newcomers), quadratic(1.0, 2.0, -3.0))
+        f = QuadraticRounds(FEDALA.but(most=5, threshold=0.0, newcomers=newcomers), quadratic(1.0, 2.0, -3.0))
         assert f.round([0, 1]).evaluations.view(-1).tolist() == [1, 1]
         assert [f.round().evaluations.view(-1).tolist() for _ in range(2)] == counts
 
 
 def test_who_alone_made_the_model_has_nothing_to_mix():
     """Client 0 came alone, so that w is its own model: the released rule skips it, and it mixes when w has moved."""
-    f = Federation(FEDALA.but(most=5, threshold=0.0, newcomers="mix"), quadratic(1.0, -3.0))
+    f = QuadraticRounds(FEDALA.but(most=5, threshold=0.0, newcomers="mix"), quadratic(1.0, -3.0))
     f.round([0])
     assert [f.round().evaluations.view(-1).tolist() for _ in range(2)] == [[1, 6], [6, 2]]
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from quadratics import Federation, one_round, quadratic, vector
+from quadratics import QuadraticRounds, one_round, quadratic, vector
 
 from fednb.algorithms.parts import ClientMomentum, Dyn, Lesam, Sam, Scaffold
 from fednb.core.record import Cohort, L, LocalTraining, P, Record, Server, Table, UndeclaredState, core_rows, length
@@ -154,7 +154,7 @@ def test_client_stages_cannot_write_on_the_server():
             """m ← Δ_k"""
             s.m = k.delta[0]
 
-    f = Federation(Method("m", Meddler()), quadratic(1.0))
+    f = QuadraticRounds(Method("m", Meddler()), quadratic(1.0))
     with pytest.raises(UndeclaredState, match=r"a client stage cannot write 'm' on the server; use `server`"):
         f.round()
     assert not f.s.locked, "the lock must go when the round fails"
@@ -204,7 +204,7 @@ def test_a_move_is_sent_once():
 )
 def test_numbers_sent_per_parameter(parts, down, up):
     """Two parameters: SCAFFOLD sends c down and Δc_k up beside the model, FedCM m down, FedDyn nothing more."""
-    f = Federation(Method("m", *parts), quadratic([1.0, 2.0], [3.0, 4.0]))
+    f = QuadraticRounds(Method("m", *parts), quadratic([1.0, 2.0], [3.0, 4.0]))
     k = f.round()
     assert (observed_local(f.method, k, f.s), observed_server(f.method, k, f.s)) == (2 * down, 2 * up)
 
@@ -246,7 +246,7 @@ def test_initial_gives_start_values_other_than_zero():
             """α_k ← α_k + ¼"""
             k.alpha = k.alpha + 0.25
 
-    f = Federation(Method("m", Schedule()), quadratic(1.0, 2.0))
+    f = QuadraticRounds(Method("m", Schedule()), quadratic(1.0, 2.0))
     f.round([0])
     assert f.kept("alpha").tolist() == [[0.75], [0.5]]
     assert f.kept("b_k").tolist() == [[0.0], [0.0]]
@@ -263,7 +263,7 @@ def test_this_rounds_state_starts_anew():
             k.count = k.count + 1
             return v
 
-    f = Federation(Method("m", Count()), quadratic(1.0, 1.0), steps=(3, 1))
+    f = QuadraticRounds(Method("m", Count()), quadratic(1.0, 1.0), steps=(3, 1))
     assert f.round().count.view(-1).tolist() == [3, 1]
     assert f.round().count.view(-1).tolist() == [3, 1]
 
@@ -278,7 +278,7 @@ def test_rates_may_differ_by_client():
             if s.t == 0:
                 k.lr = k.lr * vector(1, 2).view(2, 1)
 
-    f = Federation(Method("m", OwnRate()), quadratic(1.0, 1.0))
+    f = QuadraticRounds(Method("m", OwnRate()), quadratic(1.0, 1.0))
     assert f.round().w.view(-1).tolist() == pytest.approx([0.1, 0.2])
     assert f.round().w.view(-1).tolist() == pytest.approx([0.15 + 0.085] * 2)
 

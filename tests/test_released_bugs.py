@@ -3,7 +3,7 @@
 import pytest
 import torch
 from pytest import approx
-from quadratics import Federation, heterogeneous, quadratic, vector
+from quadratics import QuadraticRounds, heterogeneous, quadratic, vector
 from test_ascents import CLOSE, COMERS, UNEQUAL, along, federation, noted
 from test_catalogue import run, same
 
@@ -86,7 +86,7 @@ def test_lesams_flat_index_is_the_same_for_who_stayed_away():
 
 def ends(m: Method, layout: Layout, P: int = 3) -> torch.Tensor:
     """The server's models of four rounds, with clients of unequal length of whom some stay away."""
-    f = Federation(m, heterogeneous(P=P), layout=layout, **UNEQUAL)
+    f = QuadraticRounds(m, heterogeneous(P=P), layout=layout, **UNEQUAL)
     return torch.stack([(f.round(ids), f.s.w)[1] for ids in COMERS])
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from quadratics import Federation, heterogeneous
+from quadratics import QuadraticRounds, heterogeneous
 
 from fednb.algorithms.catalogue import method
 from fednb.algorithms.parts import ScamPilot
@@ -88,7 +88,7 @@ def test_the_draws_of_fedcr_follow_it():
 
 
 def test_the_server_knows_the_seed_and_nobody_sends_it():
-    f = Federation(Method("m", ScamPilot(d=4)), heterogeneous())
+    f = QuadraticRounds(Method("m", ScamPilot(d=4)), heterogeneous())
     assert f.s.seed == 0
     f.round()
     assert "seed" not in f.s.sent

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from pytest import approx
-from quadratics import Federation, Quadratics, heterogeneous, one_round, quadratic, vector
+from quadratics import QuadraticRounds, Quadratics, heterogeneous, one_round, quadratic, vector
 from torch import Tensor, nn
 
 import fednb
@@ -30,7 +30,7 @@ def only(*parts) -> Method:
 
 def run(made: Method, clients: Quadratics | None = None, n=(3, 2, 2, 11)) -> Tensor:
     """The global model after each of four rounds, of unequal clients of whom some stay away."""
-    f = Federation(made, clients or heterogeneous(P=6), w=1.0, steps=(3, 5, 2, 4), n=n)
+    f = QuadraticRounds(made, clients or heterogeneous(P=6), w=1.0, steps=(3, 5, 2, 4), n=n)
     return torch.stack([(f.round(ids), f.s.w)[1] for ids in PRESENT])
 
 
@@ -167,7 +167,7 @@ def test_a_client_that_pulls_with_the_last_step_has_cosine_one():
 
     h = 5 · 0.9 then, and κ = ½ halves it.
     """
-    f = Federation(only(ScamPilot(kappa=0.5)), quadratic([3.0, 4.0]))
+    f = QuadraticRounds(only(ScamPilot(kappa=0.5)), quadratic([3.0, 4.0]))
     f.round()
     k = f.round()
     assert k.c.item() == approx(1.0, abs=1e-6)
@@ -177,7 +177,7 @@ def test_a_client_that_pulls_with_the_last_step_has_cosine_one():
 
 def test_a_client_that_pulls_against_it_has_cosine_minus_one():
     """a = +1 with nine samples takes the model to 0.08; a = −1 pulls back: c = 1 and −1, h_adj = ½ h and 1.5 h."""
-    f = Federation(only(ScamPilot(kappa=0.5)), quadratic(1.0, -1.0), n=(9, 1))
+    f = QuadraticRounds(only(ScamPilot(kappa=0.5)), quadratic(1.0, -1.0), n=(9, 1))
     f.round()
     k = f.round()
     assert k.c.view(-1).tolist() == approx([1.0, -1.0], abs=1e-5)
@@ -199,13 +199,13 @@ def test_the_pilots_gradient_is_taken_uphill():
     """
     clients = quadratic([0.0, 0.0], curvature=[1.0, 4.0])
     for sam, expected in ((True, 5**-0.5), (False, 0.6)):
-        f = Federation(only(ScamPilot(rho_max=12.0, sam=sam, d=4096)), clients, w=[3.0, 1.0])
+        f = QuadraticRounds(only(ScamPilot(rho_max=12.0, sam=sam, d=4096)), clients, w=[3.0, 1.0])
         f.s.u = sketch(vector(-1, 0), 4096)
         assert f.round().c.item() == approx(expected, abs=1e-5)
 
 
 def test_without_kappa_alignment_does_not_adjust():
-    f = Federation(FEDSCAM.but(kappa=0.0), heterogeneous(P=6), w=1.0)
+    f = QuadraticRounds(FEDSCAM.but(kappa=0.0), heterogeneous(P=6), w=1.0)
     for _ in range(3):
         k = f.round()
         assert torch.equal(k.h_adj, k.het)
@@ -214,7 +214,7 @@ def test_without_kappa_alignment_does_not_adjust():
 
 def test_adjusted_heterogeneity_is_never_negative():
     """κ = 2 and c = 1: h max(0, 1 − 2) = 0."""
-    f = Federation(only(ScamPilot(kappa=2.0)), quadratic([3.0, 4.0]))
+    f = QuadraticRounds(only(ScamPilot(kappa=2.0)), quadratic([3.0, 4.0]))
     f.round()
     assert f.round().h_adj.item() == 0.0
 
@@ -289,7 +289,7 @@ def test_the_radius_by_hand():
 
 
 def test_radii_lie_below_the_largest_and_fall_with_heterogeneity():
-    f = Federation(FEDSCAM, heterogeneous(P=6), w=1.0)
+    f = QuadraticRounds(FEDSCAM, heterogeneous(P=6), w=1.0)
     for _ in range(3):
         k = f.round()
         assert (k.rho_k > 0).all() and (k.rho_k <= 0.05).all()
@@ -300,7 +300,7 @@ def test_radii_lie_below_the_largest_and_fall_with_heterogeneity():
 
 def test_a_client_without_heterogeneity_has_the_whole_radius():
     """κ = 2, c = 1: h_adj = 0, so ρ = ρ_max."""
-    f = Federation(FEDSCAM.but(kappa=2.0), quadratic([3.0, 4.0]))
+    f = QuadraticRounds(FEDSCAM.but(kappa=2.0), quadratic([3.0, 4.0]))
     f.round()
     assert f.round().rho_k.item() == 0.05
 
@@ -436,7 +436,7 @@ PLAIN = {"beta": 0.0, "gamma": 0.0, "lam": 1.0}
 
 
 def test_without_its_weights_the_mean_is_by_size():
-    f = Federation(FEDSCAM.but(**PLAIN), heterogeneous(P=6), w=1.0, n=(3, 2, 2, 11))
+    f = QuadraticRounds(FEDSCAM.but(**PLAIN), heterogeneous(P=6), w=1.0, n=(3, 2, 2, 11))
     for ids in PRESENT:
         n = f.n[ids].double()
         assert f.round(ids).p.view(-1).tolist() == approx((n / n.sum()).tolist(), abs=1e-7)
@@ -492,7 +492,7 @@ def test_numbers_out_of_range_are_refused(make, message):
 def test_what_the_clients_cannot_write():
     """The pilot reads u from the server and writes only its own row: the locked server would refuse."""
     made = only(ScamPilot(d=8))
-    f = Federation(made, quadratic([3.0, 4.0]))
+    f = QuadraticRounds(made, quadratic([3.0, 4.0]))
     f.round()
     before = f.s.u
     k, _ = received(made, [[0.0, 0.0]])

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from pytest import approx
-from quadratics import Federation, Quadratics, heterogeneous, one_round, quadratic, vector
+from quadratics import QuadraticRounds, Quadratics, heterogeneous, one_round, quadratic, vector
 from torch import Tensor
 
 import fednb
@@ -39,7 +39,7 @@ def slopes(*at) -> Slopes:
 
 def run(made: Method, rounds: int = 4, **numbers) -> Tensor:
     """The global model after each round, of unequal clients of whom some stay away."""
-    f = Federation(made, heterogeneous(P=4), w=1.0, steps=(3, 5, 2, 4), n=(3, 2, 2, 11), layout=LAYERS, **numbers)
+    f = QuadraticRounds(made, heterogeneous(P=4), w=1.0, steps=(3, 5, 2, 4), n=(3, 2, 2, 11), layout=LAYERS, **numbers)
     present = ([0, 2, 3], [1, 2], [0, 1, 3], [0, 1, 2, 3])
     return torch.stack([(f.round(present[t]), f.s.w)[1] for t in range(rounds)])
 
@@ -79,13 +79,13 @@ def after(made: Method, move, **given) -> Tensor:
 
 def test_momentum_by_hand():
     """d = 0.1 in every round, β = ½: v = 0.1, 0.15, 0.175, so w = 0.1, 0.25, 0.425."""
-    f = Federation(FEDAVGM.but(beta=0.5), slopes(1.0))
+    f = QuadraticRounds(FEDAVGM.but(beta=0.5), slopes(1.0))
     assert [(f.round(), f.s.w.item())[1] for _ in range(3)] == approx([0.1, 0.25, 0.425])
 
 
 def test_damped_momentum_by_hand():
     """v ← ½ v + ½ d: 0.05, 0.075, 0.0875, so w = 0.05, 0.125, 0.2125."""
-    f = Federation(FEDAVGM.but(beta=0.5, damped=True), slopes(1.0))
+    f = QuadraticRounds(FEDAVGM.but(beta=0.5, damped=True), slopes(1.0))
     assert [(f.round(), f.s.w.item())[1] for _ in range(3)] == approx([0.05, 0.125, 0.2125])
 
 
@@ -98,7 +98,7 @@ def test_without_momentum_fedavg_is_left(damped):
 @pytest.mark.parametrize("damped, gain", [(False, 10.0), (True, 1.0)])
 def test_a_constant_move_tends_to_its_gain(damped, gain):
     """d = 0.1 (1, −3) a round, β = 0.9: the step after t rounds is gain · d (1 − 0.9^t), in the limit 10 d, or d."""
-    f = Federation(FEDAVGM.but(beta=0.9, damped=damped), slopes([1.0, -3.0]))
+    f = QuadraticRounds(FEDAVGM.but(beta=0.9, damped=damped), slopes([1.0, -3.0]))
     for t in range(1, 201):
         before = f.s.w
         f.round()
@@ -118,7 +118,7 @@ def test_damped_momentum_is_the_classic_with_a_smaller_server_rate(beta):
 
 def test_momentum_is_of_the_weighted_mean():
     """Sizes 1 and 3, moves 0.1 and 0.3: d = 0.25, and in the second round v = 0.9 · 0.25 + 0.25."""
-    f = Federation(FEDAVGM, slopes(1.0, 3.0), n=(1, 3))
+    f = QuadraticRounds(FEDAVGM, slopes(1.0, 3.0), n=(1, 3))
     f.round()
     f.round()
     assert f.s.v.item() == approx(0.475)
@@ -225,7 +225,7 @@ def test_fairness_costs_one_pass_more():
 
 def test_fairness_does_not_disturb_the_training():
     """Only the server's step differs from FedAvg's: clients move alike, with the same training losses."""
-    fair, plain = (Federation(m, heterogeneous(), steps=(3, 5, 2, 4)).round() for m in (QFEDAVG, FEDAVG))
+    fair, plain = (QuadraticRounds(m, heterogeneous(), steps=(3, 5, 2, 4)).round() for m in (QFEDAVG, FEDAVG))
     assert torch.equal(fair.w, plain.w)
     assert torch.equal(fair.loss, plain.loss)
 

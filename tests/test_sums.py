@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from quadratics import Federation, heterogeneous
+from quadratics import QuadraticRounds, heterogeneous
 from torch import Tensor
 
 from fednb import filters, parts
@@ -32,7 +32,7 @@ LAYERS = Layout(("a.weight", "b.weight"), ((40,), (20,)))
 
 def run(made: Method) -> Tensor:
     """The global model after each of three rounds, of unequal clients of whom some stay away."""
-    f = Federation(made, heterogeneous(P=60), w=1.0, steps=(3, 5, 2, 4), n=(3, 2, 2, 11), layout=LAYERS)
+    f = QuadraticRounds(made, heterogeneous(P=60), w=1.0, steps=(3, 5, 2, 4), n=(3, 2, 2, 11), layout=LAYERS)
     return torch.stack([(f.round(ids), f.s.w)[1] for ids in ([0, 2, 3], [1, 2], [0, 1, 3])])
 
 

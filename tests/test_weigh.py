@@ -6,7 +6,7 @@ from math import e, exp, log
 import pytest
 import torch
 from pytest import approx
-from quadratics import Federation, heterogeneous, one_round, quadratic, vector
+from quadratics import QuadraticRounds, heterogeneous, one_round, quadratic, vector
 from torch import Tensor
 
 import fednb
@@ -176,7 +176,7 @@ def test_fedlwsam_weighs_by_the_loss_before_the_ascent():
 
 def run(made: Method) -> Tensor:
     """The global model after each of three rounds, of unequal clients (of 16, 4 and 16 samples) who come and go."""
-    f = Federation(made, heterogeneous(), w=1.0, steps=(3, 5, 2, 4), n=(3, 2, 2, 11))
+    f = QuadraticRounds(made, heterogeneous(), w=1.0, steps=(3, 5, 2, 4), n=(3, 2, 2, 11))
     return torch.stack([(f.round(ids), f.s.w)[1] for ids in ([0, 2, 3], [1, 2], [0, 1, 3])])
 
 
@@ -359,7 +359,7 @@ def test_size_shares_through_a_softmax_are_nearly_uniform():
 
 
 def test_without_learning_equal_clients_count_alike():
-    f = Federation(FEDAWA.but(lr=0.0), heterogeneous(), steps=(3, 5, 2, 4), w=1.0)
+    f = QuadraticRounds(FEDAWA.but(lr=0.0), heterogeneous(), steps=(3, 5, 2, 4), w=1.0)
     for _ in range(3):
         assert f.round().p.view(-1).tolist() == approx([0.25] * 4, abs=1e-15)
 
@@ -372,7 +372,7 @@ def test_identical_models_teach_nothing():
 
 @pytest.mark.parametrize("lr", [0.001, 0.5])
 def test_a_logit_moves_by_lr_at_the_most(lr):
-    f = Federation(FEDAWA.but(lr=lr), heterogeneous(), steps=(3, 5, 2, 4), w=1.0)
+    f = QuadraticRounds(FEDAWA.but(lr=lr), heterogeneous(), steps=(3, 5, 2, 4), w=1.0)
     f.round()
     for _ in range(4):
         before = f.kept("logit")
@@ -384,7 +384,7 @@ def test_a_logit_moves_by_lr_at_the_most(lr):
 
 def test_a_round_uses_the_logits_from_before_its_step():
     """p of round 0 is softmax(n/N), of round t softmax of what round t − 1 left behind; a huge lr shows the lag."""
-    f = Federation(FEDAWA.but(lr=1.0), heterogeneous(), w=1.0)
+    f = QuadraticRounds(FEDAWA.but(lr=1.0), heterogeneous(), w=1.0)
     f.s.samples = 4
     assert f.round().p.view(-1).tolist() == approx([0.25] * 4)
     for _ in range(3):
@@ -396,7 +396,7 @@ def test_a_round_uses_the_logits_from_before_its_step():
 
 def test_logits_stay_with_the_client():
     """Clients 0 and 2, then 1 and 2, then all: who is away keeps the logit, and nobody takes over another's place."""
-    f = Federation(FEDAWA.but(lr=0.1), heterogeneous(3), w=1.0, n=(2, 3, 5))
+    f = QuadraticRounds(FEDAWA.but(lr=0.1), heterogeneous(3), w=1.0, n=(2, 3, 5))
     f.s.samples = 10
     f.round([0, 2])
     first = f.kept("logit")

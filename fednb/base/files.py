@@ -331,13 +331,6 @@ class Contents:
         for name in self.files:
             self.check_file(name)
 
-    def remove_files(self) -> None:
-        """Remove what is listed, and the list; nothing else."""
-        for name in self.files:
-            (self.folder / name).unlink(missing_ok=True)
-        (self.folder / LIST).unlink(missing_ok=True)
-        self.files, self.listed = {}, False
-
 
 def _is_plain_name(name: Any) -> bool:
     """A file's name that leads nowhere else."""

@@ -35,10 +35,8 @@ def curves(
     parts = list(_parts(histories.dropna(subset=[y]), *_several(panel)))
     names = list(dict.fromkeys(str(value).removesuffix(dashed) for value in histories[by]))
     with _style():
-        width = 4.8 if len(parts) == 1 else 3.8
-        fig, axes = _panels(len(parts), width=width, row=_row(len(parts)), sharex=len(parts) > 1)
+        fig, axes = _labelled_panels(len(parts))
         for ax, (title, shown) in zip(axes, parts, strict=True):
-            ax.tick_params("x", labelbottom=True)
             for value, part in shown.groupby(by, sort=False):
                 how = look(names.index(str(value).removesuffix(dashed)))
                 how |= {"ls": "--"} if dashed and str(value).endswith(dashed) else {}
@@ -125,10 +123,8 @@ def sweep(
     parts = list(_parts(scores.dropna(subset=["value"]), *_several(panel)))
     names = list(dict.fromkeys(scores[by]))
     with _style():
-        width = 4.8 if len(parts) == 1 else 3.8
-        fig, axes = _panels(len(parts), width=width, row=_row(len(parts)), sharex=len(parts) > 1)
+        fig, axes = _labelled_panels(len(parts))
         for ax, (title, shown) in zip(axes, parts, strict=True):
-            ax.tick_params("x", labelbottom=True)
             for value, part in shown.groupby(by, sort=False):
                 _swept(ax, part, x, str(value), look(names.index(value)))
             ax.set(xlabel=xlabel or x, ylabel=ylabel or str(scores["measure"].iloc[0]), title=title)
@@ -183,6 +179,14 @@ def bars(scores: pd.DataFrame, by: str = "method", panel: Panel = "", ylabel: st
             ax.grid(visible=False, axis="x")
         fig.suptitle(title, fontsize=11)
     return fig
+
+
+def _labelled_panels(count: int) -> tuple[Figure, list]:
+    """A figure of panels with one scale along x, its numbers under every panel."""
+    fig, axes = _panels(count, width=4.8 if count == 1 else 3.8, row=_row(count), sharex=count > 1)
+    for ax in axes:
+        ax.tick_params("x", labelbottom=True)
+    return fig, axes
 
 
 def _row(panels: int) -> int:

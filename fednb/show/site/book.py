@@ -136,7 +136,8 @@ def _executed(name: str, scale: str) -> dict[str, Any]:
 def _source(name: str) -> dict[str, Any]:
     """The notebook as it is, without results."""
     file = notebooks.path(name)
-    back = f"`git checkout -- {file}` brings it back"
+    installed = shelf("notebooks").name == "_notebooks"
+    back = "installing fednb again brings it back" if installed else f"`git checkout -- {file}` brings it back"
     try:
         return as_notebook(read_json(file), file, back)
     except DamagedFile as error:
