@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from fednb.data.plan import augment, batches, changes, step_count
 
 @dataclass(frozen=True, eq=False)
 class Resident:
-    """The data of all clients: raw samples, each client's index list, and what turns samples into inputs."""
+    """The data of all clients: raw samples, each client's index list (on the host), what turns samples into inputs."""
 
     data: Dataset
     parts: list[Tensor]
@@ -26,13 +26,20 @@ class Resident:
     def of(
         cls, data: Dataset, parts: list[np.ndarray], dtype: torch.dtype, augmented: bool, device: torch.device | str
     ) -> Resident:
-        data = replace(data, **{name: getattr(data, name).to(device) for name in TENSORS})
-        lists = [torch.as_tensor(p, dtype=torch.int64, device=device) for p in parts]
+        data = _placed(data, torch.device(device))
+        lists = [torch.as_tensor(p, dtype=torch.int64) for p in parts]
         return cls(data, lists, dtype, augmented and (data.flip or data.pad > 0))
 
     @property
     def sizes(self) -> Tensor:
         return torch.tensor([len(p) for p in self.parts])
+
+    def holding(self, x: Tensor, y: Tensor) -> Resident:
+        """This data with its samples in other tensors, such as those that a compiler traces."""
+        twin = replace(self, data=replace(self.data, x=x, y=y))
+        if not self.data.vocabulary:
+            vars(twin)["scaling"] = self.scaling  # made once, and never while a graph is captured
+        return twin
 
     def test(self, own: list[np.ndarray]) -> tuple[Tensor, Tensor]:
         """The test set: the data's, or all clients' own splits together."""
@@ -59,14 +66,20 @@ class Resident:
         """The batches of some clients in round t, padded with −1 to the longest of them."""
         size = min(size, max(map(len, self.parts)))  # no batch is longer than the largest client
         counts = [step_count(len(self.parts[i]), epochs, size) for i in ids]
-        index = torch.full((len(ids), max(counts), size), -1, dtype=torch.int64, device=self.data.x.device)
-        how = torch.zeros((*index.shape, 3), dtype=torch.int64, device=index.device) if self.augmented else None
+        index = torch.full((len(ids), max(counts), size), -1, dtype=torch.int64)
+        how = torch.zeros((*index.shape, 3), dtype=torch.int64) if self.augmented else None
         for c, (i, steps) in enumerate(zip(ids, counts, strict=True)):
-            local = batches(seed, t, i, len(self.parts[i]), epochs, size).to(index.device)
+            local = batches(seed, t, i, len(self.parts[i]), epochs, size)
             index[c, :steps] = torch.where(local < 0, -1, self.parts[i][local.clamp_min(0)])
             if how is not None:
-                how[c, :steps] = changes(seed, t, i, steps, size, self.data.pad, self.data.flip).to(index.device)
-        return ResidentPlan(self, index, how)
+                how[c, :steps] = changes(seed, t, i, steps, size, self.data.pad, self.data.flip)
+        device = self.data.x.device
+        return ResidentPlan(self, index.to(device), None if how is None else how.to(device))
+
+
+@lru_cache(maxsize=4)  # runs of one process share what lies on a device
+def _placed(data: Dataset, device: torch.device) -> Dataset:
+    return replace(data, **{name: getattr(data, name).to(device) for name in TENSORS})
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,12 +91,19 @@ class ResidentPlan:
     how: Tensor | None  # [C, S, B, 3]
 
     def at(self, step: int | Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The batches of a step; a step that is a tensor stays on the device."""
-        here = self.index.new_tensor([step]) if isinstance(step, int) else step.view(1)
-        index, how = (None if x is None else x.index_select(1, here).squeeze(1) for x in (self.index, self.how))
-        assert index is not None
+        """The batches of a step: of one for all clients, or of each one's own, `[C, 1]` on the device."""
+        index, how = _batch(self.index, step), None if self.how is None else _batch(self.how, step)
         flat = index.clamp_min(0).reshape(-1)
         x = self.home.inputs(self.home.data.x[flat])
         if how is not None:
             x = augment(x, how.reshape(-1, 3), self.home.data.pad)
         return x.reshape(*index.shape, *x.shape[1:]), self.home.data.y[flat].reshape(index.shape), index >= 0
+
+
+def _batch(x: Tensor, step: int | Tensor) -> Tensor:
+    """Row `step` of x `[C, S, ...]` for each client, `[C, ...]`; the last row for a step behind it."""
+    if isinstance(step, int) or step.dim() == 0:
+        here = x.new_tensor([step], dtype=torch.int64) if isinstance(step, int) else step.view(1)
+        return x.index_select(1, here).squeeze(1)
+    own = step.clamp_max(x.shape[1] - 1).view(-1, *[1] * (x.dim() - 1))
+    return x.gather(1, own.expand(-1, 1, *x.shape[2:])).squeeze(1)

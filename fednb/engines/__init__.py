@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from dataclasses import dataclass
 from math import ceil, sqrt
 
 import torch
@@ -12,12 +14,23 @@ from fednb.engines.loop import Loop
 from fednb.engines.pool import Pool
 from fednb.engines.problem import dealt, problem_of
 from fednb.engines.setting import Setting
-from fednb.engines.stacked import MODES, Stacked, mode_of
+from fednb.engines.stacked import MODES, Roads, Stacked, mode_of
 
 ENGINES = ("auto", "loop", "pool", "stacked", *(f"stacked:{mode}" for mode in MODES))
 SMALL = 1e9  # samples seen times weights: a run of about ten seconds, below which starting workers does not pay
 
 Engine = Loop | Pool | Stacked
+
+
+_one_at_a_time = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Company:
+    """Other runs of this process: what they share on the device, and how many train in the same lanes at a time."""
+
+    roads: Roads | None = None
+    runs: int = 1
 
 
 class BadEngine(ValueError):
@@ -38,11 +51,13 @@ def device_of(name: str) -> torch.device:
 
 
 def choose(
-    name: str, setting: Setting, method: Method, seed: int, *, device: str = "auto", workers: int | None = None
-) -> Engine:
+    name: str, setting: Setting, method: Method, seed: int, *, device: str = "auto", workers: int | None = None,
+    beside: Company | None = None,
+) -> Engine:  # fmt: skip
     """The engine by name. "auto" takes stacked on a GPU; on a CPU pool, or loop where the run is small.
 
-    "stacked:compiled" says how steps are taken; otherwise that depends on how many there will be.
+    "stacked:compiled" says how steps are taken; otherwise that depends on how many there will be. beside: what a
+    stacked engine shares with other runs of this process.
     """
     if name not in ENGINES:
         raise BadEngine(f"engine = {name!r}: must be one of {', '.join(ENGINES)}")
@@ -50,8 +65,9 @@ def choose(
         raise BadEngine(f"workers = {workers}: must be at least 1")
     where = device_of("cpu" if name == "pool" and device == "auto" else device)
     suits(setting, where)
-    data, parts = dealt(setting, seed)
-    problem = problem_of(setting, seed, where, data, parts)
+    with _one_at_a_time:  # what several threads were to load or place at the same time would be there several times
+        data, parts = dealt(setting, seed)
+        problem = problem_of(setting, seed, where, data, parts)
     if name == "auto":
         name = _automatic(setting, method, where, problem.objective.layout.total, sum(map(len, parts)))
     if name == "pool":
@@ -60,10 +76,11 @@ def choose(
         return Pool(problem, setting, seed, data, parts, workers or cores())
     if name == "loop":
         return Loop(problem)
-    mode = name.partition(":")[2] or mode_of(where, setting.rounds * int(problem.steps.max()))
+    beside = beside or Company()
+    mode = name.partition(":")[2] or mode_of(where, beside.runs * setting.rounds * int(problem.steps.max()))
     if mode != "eager" and where.type != "cuda":
         raise BadEngine(f"engine = {name!r}: steps are captured on a GPU; use 'stacked', or device='cuda'")
-    return Stacked(problem, mode, room=expected(setting))
+    return Stacked(problem, mode, room=expected(setting), roads=beside.roads, runs=beside.runs)
 
 
 def suits(setting: Setting, where: torch.device) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from typing import Any
 
@@ -157,6 +157,51 @@ class _Entered(threading.local):
 _entered = _Entered()
 
 
+class _Switches:
+    """torch's switches of arithmetic, which all threads share: the first sets them, the last puts them back."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.inside = 0
+        self.before: tuple[bool, bool, int] = (False, False, 1)
+
+    def enter(self, short: bool) -> None:
+        """Set them; wait while other threads need them otherwise."""
+        with self.changed:
+            self.changed.wait_for(lambda: not self.inside or self.short == short)
+            if not self.inside:
+                self.before, self.short = self._now(), short
+                self._set(short, short, 1)
+            self.inside += 1
+
+    def leave(self) -> None:
+        with self.changed:
+            self.inside -= 1
+            if not self.inside:
+                self._set(*self.before)
+            self.changed.notify_all()
+
+    @contextmanager
+    def turned(self, short: bool) -> Iterator[None]:
+        """Other switches inside a block of this very thread."""
+        before = self._now()
+        self._set(short, short, 1)
+        try:
+            yield
+        finally:
+            self._set(*before)
+
+    def _now(self) -> tuple[bool, bool, int]:
+        return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32, torch.get_num_threads()
+
+    def _set(self, matmul: bool, cudnn: bool, threads: int) -> None:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = matmul, cudnn
+        torch.set_num_threads(threads)
+
+
+_switches = _Switches()
+
+
 def holds(precision: str) -> bool:
     """Whether this thread is inside the arithmetic of a precision."""
     return _entered.short == (precision in SHORT)
@@ -166,26 +211,26 @@ def holds(precision: str) -> bool:
 def arithmetic(precision: str) -> Iterator[None]:
     """One thread; and on a GPU products of 32-bit numbers with 10 bits after the point where the precision allows.
 
-    Inside a block of such a precision it does nothing, so that every step of a round may ask for it.
+    Inside a block of such a precision it does nothing, so that every step of a round may ask for it. Threads that want
+    different arithmetic wait for each other.
     """
     if holds(precision):
         yield
         return
-    switches: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
-    before, outer = [switch.allow_tf32 for switch in switches], _entered.short
-    _entered.short = precision in SHORT
-    for switch in switches:
-        switch.allow_tf32 = _entered.short
+    outer, short = _entered.short, precision in SHORT
+    if outer is None:
+        _switches.enter(short)
+    _entered.short = short
     try:
-        with one_thread():
+        with nullcontext() if outer is None else _switches.turned(short):
             yield
     finally:
         _entered.short = outer
-        for switch, allowed in zip(switches, before, strict=True):
-            switch.allow_tf32 = allowed
+        if outer is None:
+            _switches.leave()
 
 
 def wait_for(device: str | torch.device) -> None:
-    """Until the device has done what it was given; a clock read before that shows only the giving."""
+    """Until the device has done what this thread gave it; a clock read before that shows only the giving."""
     if torch.device(device).type == "cuda":
-        torch.cuda.synchronize()
+        torch.cuda.current_stream(device).synchronize()

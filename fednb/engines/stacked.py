@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+import threading
+from collections import deque
 from collections.abc import Callable, Sequence
+from copy import copy, deepcopy
 from functools import partial
-from math import inf
-from typing import TypeVar
+from math import ceil, inf
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
@@ -16,15 +19,20 @@ from fednb.core.record import Answer, Cohort, Oracle, OwnLoss, Server
 from fednb.core.rounds import Method, blank, observed_local, step_by_step
 from fednb.data.plan import Plan
 from fednb.data.resident import ResidentPlan
-from fednb.engines.captured import CapturedOracle, CapturedStep, OracleOf
-from fednb.engines.loop import Loop
+from fednb.engines.captured import CapturedOracle
+from fednb.engines.lanes import Lanes, Trip
+from fednb.engines.loop import Loop, total
 from fednb.engines.objective import Objective, arithmetic
 from fednb.engines.problem import Problem
+from fednb.engines.scoring import CapturedScore
 
 MODES = ("eager", "graph", "compiled")  # of taking a step: each launch by itself, as one graph, or compiled before that
 PAYS = {"graph": 100, "compiled": 4000}  # steps of a run from which capturing (seconds) and compiling (a minute) pay
-T = TypeVar("T")
 SPARE = 0.6  # the share of free GPU memory that a wave of clients may take
+SHORTEST = 64  # steps of a round that lanes have room for, or a power of two above: runs with other data fit in too
+DRAWN = 200  # cohorts, to learn how much longer their longest client takes than the mean
+MOST_KEPT = 8  # sets of lanes: what was captured longest ago goes first
+SLACK = 1.1  # lanes for each that would be busy all the time
 
 
 class NeedsGroupNorm(ValueError):
@@ -60,25 +68,65 @@ def mode_of(device: torch.device, steps: int) -> str:
     return next((mode for mode in reversed(PAYS) if steps >= PAYS[mode]), "eager")
 
 
+class Roads:
+    """What runs of one process share on a device: lanes for steps of one shape and one method, and captured tests."""
+
+    def __init__(self) -> None:
+        self.known: deque[Lanes] = deque(maxlen=MOST_KEPT)
+        self.refused: set[Method] = set()  # whose steps cannot be captured
+        self.scores: deque[CapturedScore] = deque(maxlen=MOST_KEPT)
+        self.making = threading.Lock()
+
+    def lanes_for(
+        self, method: Method, trip: Trip, most: int, precision: str, make: Callable[[], Lanes]
+    ) -> Lanes | None:
+        """Lanes that a trip fits in: some that are there, or new ones; None where they cannot be made."""
+        with self.making:
+            for lanes in self.known:
+                if lanes.fits(method, trip, most, precision):
+                    return lanes
+            if method in self.refused:
+                return None
+            try:
+                made = make()
+            except RuntimeError as error:
+                self.refused.add(method)
+                _say_slower(f"a step of {method.name}", error)
+                return None
+            self.known.append(made)
+            return made
+
+    def score_for(self, problem: Problem, w: Tensor, b: Tensor, mode: str) -> CapturedScore:
+        """The captured test of a problem."""
+        with self.making:
+            for score in self.scores:
+                if score.fits(problem):
+                    return score
+            self.scores.append(CapturedScore(problem, w, b, mode))
+            return self.scores[-1]
+
+
 class Stacked(Loop):
     """The whole cohort as one batch of models; in waves, where a GPU has no room for all.
 
-    mode: how steps are taken, see `MODES`. A captured step is kept, and taken again for every round of that method.
-    room: clients of a wave, at most; 0 for as many as there are. A captured step always works on so many.
+    mode: how steps are taken, see `MODES`. Captured steps are kept in the `roads`, which runs of one process may share.
+    room: clients of a wave, at most; 0 for as many as there are. runs: those that will train in the same lanes.
     """
 
     name = "stacked"
 
-    def __init__(self, problem: Problem, mode: str = "eager", room: int = 0) -> None:
+    def __init__(
+        self, problem: Problem, mode: str = "eager", room: int = 0, roads: Roads | None = None, runs: int = 1
+    ) -> None:
         if len(problem.objective.buffers):
             raise NeedsGroupNorm(
                 "this model has BatchNorm: clients cannot be stacked. Use its -gn form, or engine='loop' or 'pool'."
             )
         super().__init__(problem)
-        self.mode, self.wanted = mode, room
+        self.mode, self.wanted, self.runs = mode, room, runs
+        self.roads, self.shared = roads or Roads(), roads is not None
         self.room = 0  # not known before the first round
         self.taken = 0  # bytes of a GPU for one gradient of one client
-        self.steps: dict[tuple[object, ...], CapturedStep | None] = {}
         self.looks: dict[tuple[object, ...], CapturedOracle | None] = {}  # for all methods; by their last layers
 
     def train(self, method: Method, s: Server, ids: Sequence[int], rows: dict[str, Tensor]) -> tuple[Cohort, int]:
@@ -90,7 +138,7 @@ class Stacked(Loop):
 
     def _wave(self, method: Method, s: Server, ids: Sequence[int], rows: dict[str, Tensor]) -> tuple[Cohort, int]:
         plan = self.problem.plan(s.t, list(ids))
-        if self.mode != "eager" and isinstance(plan, ResidentPlan):
+        if isinstance(plan, ResidentPlan) and (self.shared or self.mode != "eager"):
             k = self.problem.cohort(method, s, ids, rows, self._oracle(plan))
             return k, observed_local(method, k, s, partial(self._walk, plan))
         k = self.problem.cohort(method, s, ids, rows, stacked_oracle(self.problem.objective, plan))
@@ -101,7 +149,7 @@ class Stacked(Loop):
         own, turned = stacked_oracle(self.problem.objective, plan), set[int | None]()
 
         def oracle(w: Tensor, b: Tensor, step: int | Tensor, *told: OwnLoss, last: int | None = None) -> Answer:
-            look = None if told else self._look(plan, w, b, last)
+            look = None if told or self.mode == "eager" else self._look(plan, w, b, last)
             if look is None:
                 return own(w, b, step, *told, last=last)
             if last not in turned:
@@ -112,41 +160,55 @@ class Stacked(Loop):
         return oracle
 
     def _look(self, plan: ResidentPlan, w: Tensor, b: Tensor, last: int | None) -> CapturedOracle | None:
-        def make() -> CapturedOracle:
-            if 2 * self.room * self.taken > _free(w.device):  # as much as this takes the step will take too
-                raise RuntimeError("the GPU has no room for another graph beside that of the steps")
-            g = w if last is None else w[:, -self.problem.objective.layout.top(last) :]  # one like it
-            return CapturedOracle(w, b, g, plan, self._size, self._oracle_of, last)
-
-        return _kept(self.looks, (last,), make, "a gradient")
+        if (last,) not in self.looks:
+            try:
+                if 2 * self.room * self.taken > _free(w.device):  # as much as this takes the step will take too
+                    raise RuntimeError("the GPU has no room for another graph beside that of the steps")
+                g = w if last is None else w[:, -self.problem.objective.layout.top(last) :]  # one like it
+                size, oracle_of = (
+                    (self.room, int(self.problem.steps.max())),
+                    partial(stacked_oracle, self.problem.objective),
+                )
+                made = CapturedOracle(w, b, g, plan, size, oracle_of, last, self.problem.objective.precision)
+                self.looks[(last,)] = made
+            except RuntimeError as error:
+                _say_slower("a gradient", error)
+                self.looks[(last,)] = None
+        return self.looks[(last,)]
 
     def _walk(self, plan: ResidentPlan, method: Method, k: Cohort, s: Server) -> None:
-        """The steps of a round by a captured one; launch by launch where that cannot be."""
-        step = None if k.told else self._step(plan, method, k, s)  # a told loss draws by the step's number, in Python
-        if step is None:
-            step_by_step(method, k, s)
-        else:
-            step.walk(k, s, plan)
+        """The steps of a round through lanes; launch by launch where that cannot be."""
+        if k.told:  # a told loss draws by the step's number, in Python
+            return step_by_step(method, k, s)
+        trip, precision = Trip(k, s, plan), self.problem.objective.precision
+        most = max(SHORTEST, 1 << (int(self.problem.steps.max()) - 1).bit_length())
 
-    def _step(self, plan: ResidentPlan, method: Method, k: Cohort, s: Server) -> CapturedStep | None:
-        key = (method, *(x for x in k.values(k.names).values() if not isinstance(x, Tensor)))
-        make = partial(CapturedStep, method, k, s, plan, self._size, self._oracle_of, self.mode == "compiled")
-        return _kept(self.steps, key, make, f"a step of {method.name}")
+        def make() -> Lanes:
+            count = min(self._lanes(len(k.ids)), max(1, self._fitting(method, s, k.ids) if self.shared else self.room))
+            own = copy(self.problem.objective)
+            own.model = deepcopy(own.model)  # which threads would call with weights of their own at the same time
+            return Lanes(method, trip, count, most, partial(stacked_oracle, own), self.mode, precision)
 
-    @property
-    def _size(self) -> tuple[int, int]:
-        """The most clients of a wave and the most steps of a round."""
-        return self.room, int(self.problem.steps.max())
+        lanes = self.roads.lanes_for(method, trip, most, precision, make)
+        return step_by_step(method, k, s) if lanes is None else lanes.travel(trip)
 
-    @property
-    def _oracle_of(self) -> OracleOf:
-        return partial(stacked_oracle, self.problem.objective)
+    def _lanes(self, clients: int) -> int:
+        """As many lanes as the clients of all runs keep busy while the longest of a round is on its way."""
+        rng, steps = np.random.default_rng(0), self.problem.steps.numpy()
+        drawn = np.stack([rng.choice(steps, min(clients, len(steps)), replace=False) for _ in range(DRAWN)])
+        return min(clients * self.runs, ceil(SLACK * self.runs * drawn.sum() / drawn.max(1).sum()))
+
+    def evaluate(self, w: Tensor, b: Tensor) -> tuple[float, float]:
+        if self.mode == "eager":
+            return super().evaluate(w, b)
+        with arithmetic(self.problem.objective.precision):
+            return total(self.problem, [self.roads.score_for(self.problem, w, b, self.mode)(w, b)])
 
     def _fitting(self, method: Method, s: Server, ids: Sequence[int]) -> int:
         """How many clients a GPU has room for: one gradient tells what a client takes."""
         w, b = s.values(("w", "b")).values()
         if w.device.type != "cuda":
-            return len(ids)
+            return len(ids) * self.runs
         torch.cuda.reset_peak_memory_stats(w.device)
         before, free = torch.cuda.memory_allocated(w.device), _free(w.device)
         stacked_oracle(self.problem.objective, self.problem.plan(s.t, [ids[0]]))(w[None], b[None], 0)
@@ -163,15 +225,6 @@ def _free(device: torch.device) -> float:
     return torch.cuda.mem_get_info(device)[0] + kept
 
 
-def _kept(
-    kept: dict[tuple[object, ...], T | None], key: tuple[object, ...], make: Callable[[], T], what: str
-) -> T | None:
-    """What was captured before, or is now; nothing where that cannot be, and it is said once."""
-    if key not in kept:
-        try:
-            kept[key] = make()
-        except RuntimeError as error:
-            why = str(error).splitlines()[0]
-            print(f"fednb: {what} cannot be captured, and is slower: {why}", file=sys.stderr)
-            kept[key] = None
-    return kept[key]
+def _say_slower(what: str, error: RuntimeError) -> None:
+    """Say once that something cannot be captured; it is done launch by launch."""
+    print(f"fednb: {what} cannot be captured, and is slower: {str(error).splitlines()[0]}", file=sys.stderr)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -16,6 +16,13 @@ from fednb.base.checks import check_fields
 from fednb.base.streams import joint_seed
 
 Shape = tuple[int, ...] | None
+
+
+class HasSeed(Protocol):
+    """A server, or whatever else knows the seed of a run."""
+
+    @property
+    def seed(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,16 @@ class Filter:
         if "seed" in known:
             new["seed"] = joint_seed(seed, self.seed)  # type: ignore[attr-defined]
         return replace(self, **new) if new else self
+
+    @property
+    def draws(self) -> bool:
+        """True if it, or a filter inside it, draws something by a seed."""
+        known = {f.name for f in fields(self)}
+        return "seed" in known or ("filter" in known and self.filter.draws)  # type: ignore[attr-defined]
+
+    def in_run(self, s: HasSeed) -> Filter:
+        """The filter of the run of this server, which is asked for its seed only if the filter draws."""
+        return self.of_run(s.seed) if self.draws else self
 
     def idle(self, n: int) -> bool:
         """True if a layer of n numbers passes unchanged."""

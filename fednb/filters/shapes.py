@@ -83,6 +83,10 @@ class Permuted(Filter):
         super().__post_init__()
 
     @property
+    def draws(self) -> bool:
+        return self.order == "random" or self.filter.draws
+
+    @property
     def short(self) -> str:
         return f"{self.filter.short} in order {self.order}"
 

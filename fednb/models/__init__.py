@@ -4,6 +4,7 @@ The classifier is the last module of every model, so that `Layout.select("@head"
 """
 
 import difflib
+import threading
 from collections.abc import Callable
 
 import torch
@@ -42,6 +43,9 @@ def reads(name: str) -> str:
     return "text" if find(name) in FOR_TEXT else "images"
 
 
+_one_at_a_time = threading.Lock()  # layers draw their weights from torch's one generator
+
+
 def build(name: str, classes: int, input: tuple[int, ...], seed: int = 0) -> nn.Module:
     """A new model on the CPU, for images of shape `input` (channels, height, width) or text of (vocabulary, length).
 
@@ -50,7 +54,7 @@ def build(name: str, classes: int, input: tuple[int, ...], seed: int = 0) -> nn.
     """
     name, input = find(name), tuple(input)
     check(name, classes, input)
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+    with _one_at_a_time, torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(int(stream(seed, "init", name).integers(2**63)))
         return MODELS[name](classes, input)
 

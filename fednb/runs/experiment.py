@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from fednb.base.version import __version__, commit
 from fednb.core.record import Server, Table
 from fednb.core.rounds import Method, observed_server
 from fednb.data import identity
-from fednb.engines import Engine, Pool, choose
+from fednb.engines import Company, Engine, Pool, choose
 from fednb.engines.objective import wait_for
 from fednb.engines.problem import participants
 from fednb.engines.setting import Setting
@@ -32,7 +33,7 @@ from fednb.runs import probes
 from fednb.runs.checkpoints import Checkpoints, Session
 from fednb.runs.evaluate import GlobalJudge, judge_of, tuned
 from fednb.runs.keys import identify, key_of
-from fednb.runs.store import Entry
+from fednb.runs.store import Entry, home
 
 Watch = Callable[[dict[str, Any]], None]
 
@@ -166,12 +167,13 @@ def run(
     probe: probes.Probe | None = None,
     progress: bool | Watch = True,
     again: bool = False,
+    beside: Company | None = None,
 ) -> Run:
     """Run a method in a setting, or take it from the store where it is finished.
 
     An interrupted run goes on after its last finished round, with the same bits as if nothing had happened. A loss
     that stops being finite ends the run with status "diverged". again: make the run anew; what the store has of it is
-    set aside.
+    set aside. beside: runs of this process that train on the same device at the same time (see `fn.run_all`).
 
     >>> setting = fn.Setting(samples=100, clients=4, rounds=2, epochs=1, batch=25)
     >>> run = fn.run(setting, "FedSAM", progress=False)
@@ -188,7 +190,8 @@ def run(
         wanted.entry.set_aside()
     identity.check(wanted.about.get("data"), setting.data, wanted.key, thoroughly=not wanted.entry.ended)
     if not wanted.entry.ended:
-        made = choose(engine, wanted.setting, method, wanted.seed, device=device, workers=workers)
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(home() / "compiled"))  # for processes to come
+        made = choose(engine, wanted.setting, method, wanted.seed, device=device, workers=workers, beside=beside)
         with wanted.entry.lock() as held:
             if not wanted.entry.ended:
                 with _watching(progress, wanted) as watch:

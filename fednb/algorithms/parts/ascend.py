@@ -67,7 +67,7 @@ class FilterPerturbation(Part):
 
     def perturb(self, k: Cohort, s: Server, delta: Tensor) -> Tensor:
         """δ ← Filter(δ), layer by layer"""
-        return k.layout.map(self.filter.of_run(s.seed), delta)
+        return k.layout.map(self.filter.in_run(s), delta)
 
 
 @part

@@ -25,7 +25,7 @@ class FilterGradient(Part):
 
     def gradient(self, k: Cohort, s: Server, g: Tensor) -> Tensor:
         """g ← Φ(g), layer by layer"""
-        return k.layout.map(self.filter.of_run(s.seed), g)
+        return k.layout.map(self.filter.in_run(s), g)
 
 
 @when(with_decay=True)
@@ -38,4 +38,4 @@ class FilterGradientAndDecay(FilterGradient):
     def gradient(self, k: Cohort, s: Server, g: Tensor) -> Tensor:
         """g ← Φ(g + wd w_k) − wd w_k, layer by layer   (wd is added behind the clip)"""
         decay = k.weight_decay * k.w
-        return k.layout.map(self.filter.of_run(s.seed), g + decay) - decay
+        return k.layout.map(self.filter.in_run(s), g + decay) - decay
