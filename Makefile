@@ -5,9 +5,12 @@ BIN := $(VENV)/bin
 PINS := .ci/constraints.txt
 COMMA := ,
 SPACE := $() $()
-PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c $(PINS)
+# Bytecode is written when a module is first imported: compiling every installed file takes a minute.
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-compile --quiet -c $(PINS)
+ON_TWO_CORES := -n 2 --dist worksteal
 export FEDNB_STORE ?= $(CURDIR)/.fednb
 export OMP_NUM_THREADS ?= 1
+unexport PYTHONDONTWRITEBYTECODE # where it is set, every process compiles all that it imports again
 
 .PHONY: demo test unit notebooks test-faults test-wheel test-browser site lab lint clean
 .DELETE_ON_ERROR:
@@ -18,16 +21,16 @@ demo: $(VENV)/.notebooks
 test: unit notebooks
 
 unit: $(VENV)/.test
-	$(BIN)/python -m pytest -p no:nbmake -n 2 tests fednb
+	$(BIN)/python -m pytest -p no:nbmake $(ON_TWO_CORES) tests fednb
 
 # A store of its own: every notebook really runs.
 notebooks: $(VENV)/.test
 	store=$$(mktemp -d) && trap 'rm -rf "$$store"' EXIT && \
-	FEDNB_STORE=$$store $(BIN)/python -m pytest --nbmake --nbmake-timeout=600 --durations=0 -n 2 notebooks
+	FEDNB_STORE=$$store $(BIN)/python -m pytest --nbmake --nbmake-timeout=600 --durations=0 $(ON_TWO_CORES) notebooks
 
 # Files, processes and inputs broken on purpose; FAULTS=long tries thousands.
 test-faults: $(VENV)/.test
-	$(BIN)/python -m pytest -p no:nbmake -m faults -n 2 --durations=5 tests/faults
+	$(BIN)/python -m pytest -p no:nbmake -m faults $(ON_TWO_CORES) --durations=5 tests/faults
 
 # The built wheel in an environment without this checkout; WHEEL=whole installs its dependencies anew as well.
 test-wheel: $(VENV)/.test
@@ -56,10 +59,12 @@ lint: $(VENV)/.dev
 clean:
 	rm -rf $(VENV) .fednb .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist
 
+# pip is renewed first: the one that comes with Python 3.11 takes three times as long to find and install the rest.
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "fednb needs Python 3.11 or newer; say which with: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+	$(PIP) pip
 
 # One stamp per set of extras, each with those of the sets inside it; a changed pin or dependency installs again.
 $(VENV)/.notebooks: EXTRAS = notebooks
