@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import importlib.util
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +33,24 @@ class Digits:
         return ""
 
     def read(self, source: Source, folder: Path) -> Samples:
-        from sklearn.datasets import load_digits
-
-        values, labels = load_digits(return_X_y=True)
+        values, labels = _digits()
         x, y = torch.from_numpy(values.astype(np.uint8)).view(-1, 1, 8, 8), whole(labels)
         train, test = (torch.from_numpy(part) for part in stratified(labels, share=0.2))
         return Samples(x[train], y[train], x[test], y[test])
+
+
+def _digits() -> tuple[np.ndarray, np.ndarray]:
+    """Pixels `[1797, 64]` and labels, from scikit-learn's file: importing all of it takes longer than a run."""
+    found = importlib.util.find_spec("sklearn")
+    places = (found.submodule_search_locations if found else None) or []
+    files = [file for place in places if (file := Path(place, "datasets", "data", "digits.csv.gz")).is_file()]
+    if not files:
+        from sklearn.datasets import load_digits
+
+        return load_digits(return_X_y=True)
+    with gzip.open(files[0], "rt") as text:
+        rows = np.loadtxt(text, delimiter=",", dtype=np.int64)
+    return rows[:, :-1], rows[:, -1]
 
 
 @dataclass(frozen=True)
@@ -57,16 +72,43 @@ class Torchvision:
         return [file for file in self.files if not (folder / self.folder / file).is_file()]
 
     def read(self, source: Source, folder: Path) -> Samples:
+        if self.missing(folder):
+            from fednb.base.compat import torchvision
+
+            reader = getattr(torchvision.datasets, self.reader)
+            with bars_of(torchvision.datasets.utils, source.name):
+                download(source.name, folder, self.folder, self.files, partial(reader, download=True))
+        return self.present(folder)
+
+    def present(self, folder: Path) -> Samples:
+        """The samples of files that are all there."""
         from fednb.base.compat import torchvision
 
         reader = getattr(torchvision.datasets, self.reader)
-        if self.missing(folder):
-            with bars_of(torchvision.datasets.utils, source.name):
-                download(source.name, folder, self.folder, self.files, partial(reader, download=True))
         try:
             return Samples(*tensors(reader(folder, train=True)), *tensors(reader(folder, train=False)))
         except (RuntimeError, AssertionError, ValueError, KeyError) as error:  # what a damaged file makes readers raise
             raise Damaged(str(error).split(". ")[0] or type(error).__name__) from error
+
+
+@dataclass(frozen=True)
+class Idx(Torchvision):
+    """Training images and labels, then those for testing, in MNIST's format; importing torchvision takes longer."""
+
+    def present(self, folder: Path) -> Samples:
+        x, y, x_test, y_test = (_idx(folder / self.folder / file) for file in self.files)
+        return Samples(images(x), whole(y), images(x_test), whole(y_test))
+
+
+def _idx(file: Path) -> np.ndarray:
+    """The bytes of an IDX file in their shape: two zeros, 8 for bytes, the count of sides, the sides, the values."""
+    data = bytearray(file.read_bytes())
+    sides = data[3] if data[:3] == b"\0\0\x08" and len(data) > 3 else 0
+    start = 4 + 4 * sides
+    shape = tuple(int.from_bytes(data[at : at + 4]) for at in range(4, start, 4))
+    if not sides or len(data) != start + prod(shape):
+        raise Damaged(f"{file.name} is not an IDX file of bytes, or is cut short")
+    return np.frombuffer(data, dtype=np.uint8, offset=start).reshape(shape)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The data sets by name: found on disk or downloaded, checked, and held once as tensors."""
 
 import difflib
+import threading
 from functools import lru_cache
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from fednb.data.dataset import Damaged, DataNotFound, Dataset, Source, UnknownDa
 from fednb.data.domains import OFFICE, Domains
 from fednb.data.files import root
 from fednb.data.looks import LOOKS, InLooks
-from fednb.data.pictures import Blood, Digits, TinyImageNet, Torchvision
+from fednb.data.pictures import Blood, Digits, Idx, TinyImageNet, Torchvision
 from fednb.data.text import LENGTH, UNKNOWN, VOCABULARY, WINDOW, Roles, Topics
 from fednb.data.writers import Writers
 
@@ -29,7 +30,7 @@ __all__ = [
 ]
 
 IDX = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
-FASHION = Torchvision("FashionMNIST", "FashionMNIST/raw", IDX)
+FASHION = Idx("FashionMNIST", "FashionMNIST/raw", IDX)
 CIFAR10_FILES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "batches.meta")
 HALF = ((0.5,), (0.5,))
 HALVES = ((0.5,) * 3, (0.5,) * 3)
@@ -99,9 +100,13 @@ def title(name: str) -> str:
     return TITLES.get(find(name).name, find(name).name)
 
 
+_one_at_a_time = threading.RLock()  # a data set may be made of another
+
+
 def load(name: str) -> Dataset:
     """The data set of that name; letter case, '-' and '_' do not matter. Loaded once per process and folder."""
-    return held(find(name).name, root())
+    with _one_at_a_time:  # threads that ask at the same time get one data set, not two
+        return held(find(name).name, root())
 
 
 def available(name: str) -> str:

@@ -18,6 +18,8 @@ from fednb.base.processes import child
 from fednb.base.processes.shared import nameless_file, receive, send
 
 SLICE = 1.0  # seconds between two looks at workers that say nothing
+KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": f"{32 << 20}", "MALLOC_TRIM_THRESHOLD_": f"{256 << 20}"}
+# glibc keeps so many freed bytes for the next step: fresh pages from the system cost more than a convolution
 
 
 class BadTimeout(ValueError):
@@ -71,7 +73,7 @@ class Member:
             self.process = subprocess.Popen(
                 child.python("-m", module, str(theirs.fileno()), dies_by=dies_by, deaf=deaf, beat=self.beat),
                 pass_fds=[theirs.fileno(), self.beat],
-                env={**os.environ, **environment},
+                env={**KEPT_MEMORY, **os.environ, **environment},
                 stdin=subprocess.DEVNULL,
             )
             self.line = Connection(ours.detach())
