@@ -156,9 +156,11 @@ def test_the_way_is_the_one_that_was_taken():
     """A step that could not be captured was launched piece by piece, whatever was asked for."""
     engine = runner("stacked", tiny(), method("fedavg")).engine
     assert mode_taken(engine) == "eager" and mode_taken(Loop(tiny().problem)) == mode_taken(None) == ""
-    engine.mode, engine.steps = "graph", {("a",): object()}
+    engine.mode = "graph"
+    assert mode_taken(engine) == "eager"
+    engine.roads.known.append(object())
     assert mode_taken(engine) == "graph"
-    engine.steps[("b",)] = None
+    engine.roads.refused.add(method("fedavg"))
     assert mode_taken(engine) == "eager"
 
 

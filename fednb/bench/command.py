@@ -15,11 +15,13 @@ from typing import Any
 from fednb.algorithms.catalogue import method
 from fednb.base.files import atomically
 from fednb.bench import engines, filters, floor, kept, peers, precision, scale
+from fednb.bench import table as whole
 from fednb.bench.report import Rows, in_words, labelled, machine, table
 from fednb.bench.workload import Workload, usual
 from fednb.engines import device_of, suits
 from fednb.engines.setting import Setting
 
+KINDS = "engines | filters | peers | scale | floor | precision | table | kept"
 SIZES = {
     "clients": "how many there are",
     "participants": "how many train in a round",
@@ -38,7 +40,7 @@ TRAINED = {
 
 def add_bench(verb: argparse.ArgumentParser) -> None:
     """The benchmarks under the verb, and what was measured with them."""
-    kinds = verb.add_subparsers(required=True, metavar="engines | filters | peers | scale | floor | precision | kept")
+    kinds = verb.add_subparsers(required=True, metavar=KINDS)
     _add(kinds.add_parser("engines", help="loop, pool, stacked and a bare PyTorch loop, turn by turn"), do_engines, 5)
     _add(kinds.add_parser("filters", help="what each filter costs, as a share of a gradient"), do_filters, 5)
     _add(kinds.add_parser("peers", help="the same workload with pfl-research, where it is installed"), do_peers, 5)
@@ -51,6 +53,7 @@ def add_bench(verb: argparse.ArgumentParser) -> None:
     least = kinds.add_parser("floor", help="the least that a round can take: what products move through memory")
     _add(least, do_floor, 5)
     _add_precision(kinds.add_parser("precision", help="accuracy on real data in every precision, seed by seed"))
+    _add_table(kinds.add_parser("table", help="whole runs and a whole table through the real command, cold and warm"))
     kinds.add_parser("kept", help="figures that came with this version").set_defaults(do=do_kept)
 
 
@@ -84,6 +87,21 @@ def _add_precision(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--json", action="store_true", help="end with one line of JSON")
     verb.add_argument("--out", help="write the JSON to this file")
     verb.set_defaults(do=do_precision)
+
+
+def _add_table(verb: argparse.ArgumentParser) -> None:
+    here = [f"{name}: " + ", ".join(f"{k} {v}" for k, v in each.items()) for name, each in whole.USUAL.items()]
+    for name, example in whole.USUAL["cpu"].items():
+        verb.add_argument(f"--{name}", type=type(example), help="see `fednb run`")
+    verb.add_argument("--methods", type=_names, default=["fedavg", "fedsam"], help="default fedavg,fedsam")
+    verb.add_argument("--seeds", type=int, default=3, help="how many for each method; default 3")
+    verb.add_argument("--cases", type=_names, default=list(whole.CASES),
+                      help=f"of {','.join(whole.CASES)}; default all; the cold run is always made")  # fmt: skip
+    verb.add_argument("--device", default="auto", help="auto | cpu | cuda")
+    verb.add_argument("--json", action="store_true", help="end with one line of JSON")
+    verb.add_argument("--out", help="write the JSON to this file")
+    verb.epilog = f"The usual setting on {'; on '.join(here)}."
+    verb.set_defaults(do=do_table)
 
 
 def _names(text: str) -> list[str]:
@@ -186,6 +204,19 @@ def do_precision(asked: argparse.Namespace) -> int:
     print(f"{chosen}, {setting.model} on {setting.data}, {setting.rounds} rounds")
     print(f"accuracy in percent, the mean of the last {precision.LAST} rounds\n{table(rows, precision.HEADS)}\n")
     return finish(asked, "precision", rows, about, given)
+
+
+def do_table(asked: argparse.Namespace) -> int:
+    device = device_of(asked.device).type
+    given = {name: value for name in whole.USUAL["cpu"] if (value := getattr(asked, name)) is not None}
+    setting, methods = whole.usual(device, **given), tuple(asked.methods)
+    suits(setting, device_of(asked.device))
+    for name in methods:
+        method(name)  # unknown ones are found here, not in a process of their own
+    work, cases = whole.Work(setting, methods, asked.seeds, device), whole.checked(asked.cases, asked.seeds)
+    about, rows = machine(device), whole.rows(work, cases, say)
+    print(f"{kept.TITLES['table'].format(**work.plain())}\n{table(rows, whole.HEADS)}\n")
+    return finish(asked, "table", rows, about, work.plain())
 
 
 def do_kept(asked: argparse.Namespace) -> int:

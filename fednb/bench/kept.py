@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from fednb.bench import engines, floor, precision, scale
+from fednb.bench import table as whole
 from fednb.bench.report import in_words, labelled, table
 
 FOLDER = Path(__file__).with_name("kept")
-HEADS = {"scale": scale.HEADS, "floor": floor.HEADS, "precision": precision.HEADS}
+HEADS = {"scale": scale.HEADS, "floor": floor.HEADS, "precision": precision.HEADS, "table": whole.HEADS}
 WORKLOAD = "{model}, shapes of {data}: {participants} of {clients} clients x {samples} samples, batch {batch}, " \
            "{epochs} epochs, {precision}"  # fmt: skip
-TITLES = {"precision": "{model} on {data}, {partition}, {clients} clients, participation {participation}, "
-                       "{rounds} rounds of {epochs} epochs, batch {batch}"}  # fmt: skip
+TRAINED = "{model} on {data}, {partition}, {clients} clients, participation {participation}, {rounds} rounds of " \
+          "{epochs} epochs, batch {batch}"  # fmt: skip
+TITLES = {"precision": TRAINED, "table": f"{TRAINED}, {{precision}}"}
 
 
 def results() -> dict[str, dict[str, Any]]:
