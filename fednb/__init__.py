@@ -44,6 +44,7 @@ __all__ = [
     "hessian",
     "histories",
     "landscape",
+    "list_runs",
     "method",
     "methods",
     "page",
@@ -75,6 +76,7 @@ _LATER = {
     "skew": ("fednb.metrics.skew", None),
     "to_target": ("fednb.metrics.cost", "to_target"),
     "histories": ("fednb.runs.grid", "histories"),
+    "list_runs": ("fednb.runs.listing", "list_runs"),
     "page": ("fednb.study.page", "Page"),
     "plots": ("fednb.show.plots", None),
 }

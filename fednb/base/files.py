@@ -178,16 +178,26 @@ def digest_of(path: Path) -> str:
 
 
 def write_json(path: Path, what: dict[str, Any]) -> None:
-    """An object with its own digest, under "sha256"."""
+    """Write an object as JSON, atomically, with its own digest under "sha256"."""
+    atomically(path, as_json(what))
+
+
+def as_json(what: dict[str, Any]) -> bytes:
+    """An object as the bytes of a JSON file, with its own digest under "sha256"."""
     plain = json.loads(json.dumps(what, ensure_ascii=False)) | {MARK: True}
     text = json.dumps(plain | {"sha256": _digest_of_json(plain)}, indent=1, ensure_ascii=False)
-    atomically(path, text + "\n")
+    return f"{text}\n".encode()
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """What `write_json` wrote, checked; one from before there were digests comes with "unchecked": True."""
+    return from_json(path, path.read_bytes())
+
+
+def from_json(path: Path, data: bytes) -> dict[str, Any]:
+    """The object in the bytes that `as_json` gave, checked. path: the file that is named where they are damaged."""
     try:
-        what = json.loads(path.read_bytes())
+        what = json.loads(data)
     except (ValueError, RecursionError):
         raise DamagedFile(path, "is not JSON") from None
     if not isinstance(what, dict):

@@ -19,6 +19,10 @@ class NotAlone(RuntimeError):
     """Nobody can tell whether another process works on the same thing."""
 
 
+class Busy(RuntimeError):
+    """Another process holds a lock that was not to be waited for."""
+
+
 @dataclass(frozen=True)
 class Held:
     """A lock that this process holds; without a descriptor where locks are switched off."""
@@ -36,8 +40,8 @@ class Held:
 
 
 @contextmanager
-def lock(path: Path, waiting: str = "") -> Iterator[Held]:
-    """Hold a lock file; wait while another process has it. waiting: said once on stderr where there is a wait.
+def lock(path: Path, waiting: str = "", wait: bool = True) -> Iterator[Held]:
+    """Hold a lock file; wait while another process has it, or raise Busy. waiting: said once on stderr during a wait.
 
     FEDNB_LOCKS=off does without, for one process at a time on a file system that has no locks.
     """
@@ -45,7 +49,7 @@ def lock(path: Path, waiting: str = "") -> Iterator[Held]:
     if os.environ.get("FEDNB_LOCKS") == "off":
         yield Held(path)
         return
-    descriptor = _taken(path, waiting)
+    descriptor = _taken(path, waiting, wait)
     try:
         _check_that_it_holds(path)
         yield Held(path, descriptor)
@@ -53,7 +57,7 @@ def lock(path: Path, waiting: str = "") -> Iterator[Held]:
         os.close(descriptor)
 
 
-def _taken(path: Path, waiting: str) -> int:
+def _taken(path: Path, waiting: str, wait: bool) -> int:
     """A descriptor of the lock file that is there, locked."""
     told = False
     while True:
@@ -62,6 +66,8 @@ def _taken(path: Path, waiting: str) -> int:
         if _try(path, descriptor) and _is_there(path, descriptor):
             return descriptor
         os.close(descriptor)
+        if not wait:
+            raise Busy(f"{path} is held by another process")
         if waiting and not told:
             print(f"fednb: {waiting}", file=sys.stderr)
             told = True

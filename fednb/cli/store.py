@@ -1,36 +1,129 @@
-"""The verb `fednb store check`: look at every file of the store, say what is wrong, and set damaged runs aside."""
+"""The verbs of `fednb store`: list, show, check and remove what is kept; export runs and import them."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
-import re
-from collections.abc import Callable, Iterator
-from functools import partial
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fednb.base.locks import Busy
 from fednb.base.progress import bar_of
-from fednb.runs import checkpoints, probes
-from fednb.runs.store import DamagedRun, Entry, StoreError, entries, find, home, set_aside, writing
+from fednb.cli.choosing import add_filters, add_keys, filtered, is_filtered, named_runs, readable, runs_of, size_of
+from fednb.cli.transfer import add_export, add_import
+from fednb.runs.listing import remove, remove_set_aside, size_by_kind
+from fednb.runs.soundness import MEASUREMENT, checks
+from fednb.runs.store import DamagedRun, Entry, StoreError, find, home, set_aside, writing
 from fednb.study.execution import check_pages
 
-MEASUREMENT, MEASURED = "one measurement", ("measured", "landscapes")
 TRIES = 5  # a run at work changes while it is looked at
 
 
 def add_store(verb: argparse.ArgumentParser) -> None:
-    check = verb.add_subparsers(required=True, metavar="check").add_parser(
-        "check", help="look at every file of every run, and at executed pages"
-    )
-    check.add_argument("keys", nargs="*", metavar="KEY", help="only these runs; the beginning of a key is enough")
-    check.add_argument("--repair", action="store_true", help="set what is damaged aside, in the store's set-aside/")
-    check.set_defaults(do=do_store)
+    kinds = verb.add_subparsers(required=True, metavar="ls | show | size | check | export | import | rm")
+    ls = kinds.add_parser("ls", help="the runs of the store as a table")
+    add_keys(ls)
+    add_filters(ls)
+    ls.add_argument("--csv", action="store_true", help="as CSV, with sizes in bytes and ages in days")
+    ls.set_defaults(do=do_ls)
+    add_show(kinds.add_parser("show", help="a run: what it is, and its last rounds"))
+    kinds.add_parser("size", help="how much there is of each kind of file").set_defaults(do=do_size)
+    _add_check(kinds.add_parser("check", help="look at every file of every run, and at executed pages"))
+    add_export(kinds.add_parser("export", help="write runs to one file, to be imported elsewhere"))
+    add_import(kinds.add_parser("import", help="take in the runs of such a file, or of a folder of runs"))
+    rm = kinds.add_parser("rm", help="remove runs for good; asks first")
+    add_keys(rm)
+    add_filters(rm)
+    rm.add_argument("--set-aside", action="store_true", help="everything in the store's set-aside/, too")
+    rm.add_argument("--yes", action="store_true", help="do not ask")
+    rm.set_defaults(do=do_rm)
 
 
-def do_store(asked: argparse.Namespace) -> int:
+def add_show(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("key", help="its key, or the beginning of it")
+    verb.set_defaults(do=do_show)
+
+
+def _add_check(verb: argparse.ArgumentParser) -> None:
+    add_keys(verb)
+    verb.add_argument("--repair", action="store_true", help="set what is damaged aside, in the store's set-aside/")
+    verb.set_defaults(do=do_check)
+
+
+def do_ls(asked: argparse.Namespace) -> int:
+    found = filtered(asked, named_runs(asked))
+    if asked.csv:
+        print(found.to_csv(), end="")
+        return 0
+    if len(found):
+        print(readable(found))
+    print(f"{home()}: {runs_of(len(found))}, {size_of(found['bytes'].sum())}")
+    return 0
+
+
+def do_show(asked: argparse.Namespace) -> int:
+    import pandas as pd
+
+    entry = find(asked.key)
+    print(json.dumps(entry.about(), indent=1, ensure_ascii=False))
+    rows = entry.history()
+    if "unchecked" in entry.about():
+        print("unchecked: an older version wrote it without digests")
+    print(pd.DataFrame(rows[-10:]).to_string(index=False) if rows else "no finished round")
+    print(f"{len(rows)} finished rounds in {entry.folder}")
+    return 0
+
+
+def do_size(asked: argparse.Namespace) -> int:
+    found = size_by_kind()
+    shown = found.assign(size=[size_of(x) for x in found["bytes"]])
+    print(shown[["files", "size"]].reset_index().to_string(index=False))
+    print(f"{home()}: {found['files'].sum()} files, {size_of(found['bytes'].sum())}")
+    return 0
+
+
+def do_rm(asked: argparse.Namespace) -> int:
+    """Exit status 0 where everything was removed, 1 where a run is at work or nobody agreed."""
+    named = asked.keys or is_filtered(asked)
+    if not named and not asked.set_aside:
+        raise ValueError(
+            "rm: which runs? Name keys or say which, such as --older-than 30d; `fednb store ls` lists them"
+        )
+    found = filtered(asked, named_runs(asked) if named else [])
+    if len(found):
+        print(readable(found), flush=True)
+    what = f"{runs_of(len(found))} ({size_of(found['bytes'].sum())}){' and all that was set aside' * asked.set_aside}"
+    if (len(found) or asked.set_aside) and not asked.yes and not _agreed(what):
+        return 1
+    freed, left = remove_set_aside() if asked.set_aside else 0, 0
+    with bar_of(len(found), "removing", unit="run") as bar:
+        for key in found.index:
+            try:
+                freed += remove(Entry.of(key))
+            except Busy:
+                print(f"fednb: run {key} is at work in another process; it stays", file=sys.stderr)
+                left += 1
+            bar.update()
+    print(f"{runs_of(len(found) - left)} removed, {size_of(freed)} freed")
+    return 1 if left else 0
+
+
+def _agreed(what: str) -> bool:
+    """Ask on a terminal; where nobody can be asked it is refused."""
+    if not sys.stdin.isatty():
+        raise ValueError(f"rm: {what} would be removed for good; say --yes")
+    try:
+        return input(f"remove {what} for good? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
+def do_check(asked: argparse.Namespace) -> int:
     """Exit status 0 where everything is sound or was set aside, 1 where damage is left."""
-    chosen = list(dict.fromkeys(map(find, asked.keys))) if asked.keys else entries()
+    chosen = named_runs(asked)
     damaged = unchecked = left = 0
     with bar_of(len(chosen), "checking", unit="run") as bar:
         for entry in chosen:
@@ -84,38 +177,13 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 def _problems(entry: Entry) -> Iterator[StoreError]:
-    for check in _checks(entry):
+    for check in checks(entry):
         try:
             check()
         except StoreError as error:
             yield error
             if error.args[1:2] == (entry.folder / "run.json",):  # says what else there must be
                 return
-
-
-def _checks(entry: Entry) -> Iterator[Callable[[], Any]]:
-    """One after another, what must go without an error."""
-    yield entry.about
-    yield entry.history
-    about = entry.about()
-    if not entry.bare and (about.get("saved") or entry.state.exists()):
-        yield partial(checkpoints.check_saved, entry)
-    kept = about.get("probe", {}).get("rounds", [])
-    finished = _finished_rounds(entry)
-    named = (re.fullmatch(r"round-(\d{6,}).safetensors", path.name) for path in entry.folder.glob("probes/*"))
-    there = [int(match[1]) for match in named if match]
-    for t in sorted({*(t for t in kept if t < finished and not entry.bare), *there}):
-        yield partial(probes.read_probe, entry, t)
-    for path in (path for name in MEASURED for path in sorted(entry.folder.glob(f"{name}/*.safetensors"))):
-        yield partial(entry.read, path, MEASUREMENT)
-
-
-def _finished_rounds(entry: Entry) -> int:
-    try:
-        known = entry.extent()
-    except (RuntimeError, OSError):
-        return 0  # said already
-    return known[1] if known else 0
 
 
 def _repair(entry: Entry) -> list[StoreError]:

@@ -158,13 +158,15 @@ class Entry:
             write_json(self.folder / "run.json", about)
 
     @contextmanager
-    def lock(self) -> Iterator[Held]:
-        """Hold the run's lock; wait while another process works on the same key. It falls with the process."""
+    def lock(self, wait: bool = True) -> Iterator[Held]:
+        """Hold the run's lock; wait while another process works on the same key, or raise Busy.
+
+        The lock falls with the process.
+        """
+        waiting = f"run {self.key} is at work in another process; waiting for it"
         with ExitStack() as stack:
             with writing(self.folder):
-                held = stack.enter_context(
-                    locks.lock(self.folder / "lock", f"run {self.key} is at work in another process; waiting for it")
-                )
+                held = stack.enter_context(locks.lock(self.folder / "lock", waiting, wait))
             yield held
 
     @contextmanager
