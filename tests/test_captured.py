@@ -23,11 +23,11 @@ SMALL = Setting(data="digits", model="cnn-small", partition="dirichlet(alpha=0.5
 def without_a_gpu(monkeypatch):
     """Replay what was traced in place of a CUDA graph of it."""
 
-    def replayed(step, buffers, compiled):
-        graph = captured.traced(step, buffers)
-        return lambda: graph(buffers), graph
+    def replayed(self, compiled):
+        graph = captured.traced(self.work, {name: x.clone() for name, x in self.buffers.items()})
+        return lambda: graph(self.buffers)
 
-    monkeypatch.setattr(captured, "_captured", replayed)
+    monkeypatch.setattr(captured.Launched, "_captured", replayed)
 
 
 def rounds(m, mode, room=0, setting=SMALL):
@@ -52,7 +52,7 @@ def test_every_method_can_be_captured(m):
     engine, w, seen = rounds(m, "compiled", room=4)
     torch.testing.assert_close(w, wanted, rtol=0, atol=1e-12)
     assert seen == counted
-    assert len(engine.steps) == (0 if any(p.network for p in m.parts) else 1), "captured once, for both rounds"
+    assert len(engine.roads.known) == (0 if any(p.network for p in m.parts) else 1), "captured once, for both rounds"
 
 
 def test_looks_are_captured_once_for_each_choice_of_layers():
@@ -67,11 +67,11 @@ def test_looks_are_captured_once_for_each_choice_of_layers():
 def test_what_cannot_be_captured_is_taken_step_by_step(monkeypatch, capsys):
     """Nothing is lost but time, and the reader is told once."""
 
-    def refused(step, buffers, compiled):
+    def refused(self, compiled):
         raise RuntimeError("operation not permitted when stream is capturing\nmore")
 
     _, wanted, counted = rounds(method("SCAFFOLD"), "eager")
-    monkeypatch.setattr(captured, "_captured", refused)
+    monkeypatch.setattr(captured.Launched, "_captured", refused)
     _, w, seen = rounds(method("SCAFFOLD"), "graph")
     assert torch.equal(w, wanted) and seen == counted
     said = capsys.readouterr().err
@@ -92,7 +92,7 @@ def test_looks_are_not_captured_where_the_steps_would_have_no_room(monkeypatch, 
     monkeypatch.setattr("fednb.engines.stacked._free", lambda device: -1)
     engine, w, seen = rounds(method("FedSCAM"), "graph")
     torch.testing.assert_close(w, wanted, rtol=0, atol=1e-12)
-    assert engine.looks == {(None,): None} and None not in engine.steps.values() and seen == counted
+    assert engine.looks == {(None,): None} and len(engine.roads.known) == 1 and seen == counted
     assert capsys.readouterr().err.count("a gradient cannot be captured, and is slower: the GPU has no room") == 1
 
 
@@ -117,8 +117,8 @@ def test_convolutions_and_augmentation_are_traced_too():
 def test_numbers_that_a_method_changes_are_part_of_the_step():
     """FedProx's split pull adds to the weight decay, which is no tensor: another number is another step."""
     engine, *_ = rounds(method("FedProx"), "compiled")
-    (key,) = engine.steps
-    assert key[0] == method("FedProx") and SMALL.weight_decay + 0.1 in key[1:]
+    (lanes,) = engine.roads.known
+    assert lanes.method == method("FedProx") and SMALL.weight_decay + 0.1 in lanes.numbers
 
 
 def test_steps_are_captured_where_that_pays():

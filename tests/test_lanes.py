@@ -1,24 +1,26 @@
 """Clients in lanes: the weights of a loop over clients, whoever is beside them, in however many lanes."""
 
 import threading
+from math import ceil
 
 import pytest
 import torch
 
-from fednb.algorithms.catalogue import CATALOGUE, method
+from fednb.algorithms.catalogue import method
 from fednb.core.record import Table
 from fednb.core.rounds import Method, Part, observed_server, part
+from fednb.engines.captured import Launched
 from fednb.engines.loop import Loop
 from fednb.engines.problem import participants, problem_of
 from fednb.engines.setting import Setting
 from fednb.engines.stacked import Roads, Stacked
 from fednb.runs.experiment import fitted
 
-SMALL = Setting(data="digits", model="cnn-small", partition="dirichlet(alpha=0.3, minimum=4)", clients=6, participation=0.5,
-                epochs=1, batch=20, samples=200, precision="fp64")  # fmt: skip
+SMALL = Setting(data="digits", model="cnn-small", partition="dirichlet(alpha=0.3, minimum=4)", clients=6,
+                participation=0.5, epochs=1, batch=20, samples=200, precision="fp64")  # fmt: skip
 
 
-def trained(engine, setting, m, seed, rounds=2, after_round=lambda: None):
+def trained(engine, setting, m, seed, rounds=2):
     """The model after some rounds."""
     problem = engine.problem
     w, b = problem.objective.start(torch.float64, torch.device("cpu"))
@@ -28,7 +30,6 @@ def trained(engine, setting, m, seed, rounds=2, after_round=lambda: None):
         k, _ = engine.train(m, s, ids, table.gather(ids, m.declared("per_client")))
         table.scatter(ids, k.values(m.declared("per_client")))
         observed_server(m, k, s)
-        after_round()
     return s.values(["w"])["w"], k.evaluations.tolist(), float(k.values(["loss"])["loss"].sum())
 
 
@@ -49,7 +50,7 @@ def together(runs):
             engine = Stacked(problem_of(setting, seed), roads=roads, runs=2)
             meet.wait()
             found[at] = trained(engine, setting, m, seed)
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:
             failed.append(error)
 
     threads = [threading.Thread(target=work, args=(at, *run)) for at, run in enumerate(runs)]
@@ -68,9 +69,108 @@ def same(found, wanted):
     assert found[2] == pytest.approx(wanted[2], rel=1e-12)
 
 
-@pytest.mark.parametrize("m", [entry.method for entry in CATALOGUE.values()], ids=str)
-def test_every_method_has_the_weights_of_the_loop_beside_other_seeds(m):
+NAMES = ["FedAvg", "SCAFFOLD", "FedSMOO", "FedCM", "FedWMSAM", "SpecGradFilter-FedDyn", "q-FedAvg", "FedCR"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_runs_beside_each_other_have_the_weights_of_the_loop(name):
+    """Two seeds, told apart by nothing but their data and models: values of each one's server, looks, a told loss."""
+    m = method(name)
     runs = [(SMALL, m, 0), (SMALL, m, 1)]
     found, roads = together(runs)
     for each, run in zip(found, runs, strict=True):
         same(each, alone(*run))
+    assert len(roads.known) == (0 if name == "FedCR" else 1), "one set of lanes for both"
+
+
+def test_other_partitions_rates_and_rounds_share_lanes():
+    m = method("FedSAM")
+    runs = [(SMALL, m, 0), (SMALL.but(partition="iid", lr=0.02, lr_decay=0.5, participation=0.9), m, 0)]
+    found, roads = together(runs)
+    for each, run in zip(found, runs, strict=True):
+        same(each, alone(*run))
+    assert len(roads.known) == 1
+
+
+@pytest.mark.parametrize("other, m", [
+    ({"weight_decay": 0.1}, "FedAvg"), ({"batch": 7}, "FedAvg"), ({"clip_norm": 1.0}, "FedAvg"),
+    ({}, "FedSAM"), ({}, "fedavg + gradient(randomband(0.1))"),
+], ids=str)  # fmt: skip
+def test_what_is_a_constant_of_the_step_needs_lanes_of_its_own(other, m):
+    """Another decay, batch or clip, another radius, bands drawn by another seed."""
+    m = method(m)
+    beside = m.but(rho=0.3) if m.name == "FedSAM" else m
+    runs = [(SMALL, m, 0), (SMALL.but(**other), beside, 1)]
+    found, roads = together(runs)
+    for each, run in zip(found, runs, strict=True):
+        same(each, alone(*run))
+    assert len(roads.known) == 2
+
+
+@part
+class ByRound(Part):
+    """Reads the number of the round in a step."""
+
+    def correct(self, k, s, v):
+        """v ← v / (1 + t)"""
+        return v / (1 + s.t)
+
+
+@part
+class ByCount(Part):
+    """Reads a number of the run in a step."""
+
+    def correct(self, k, s, v):
+        """v ← v / N"""
+        return v / s.N
+
+
+def test_a_step_that_reads_the_number_of_the_round_is_not_captured(capsys):
+    m = Method("by round", ByRound())
+    (found, _), roads = together([(SMALL, m, 0), (SMALL, m, 1)])
+    same(found, alone(SMALL, m, 0))
+    assert not roads.known and capsys.readouterr().err.count("its steps read s.t, which differs from round") == 1
+
+
+def test_a_step_that_reads_a_number_of_the_run_is_shared_by_runs_that_have_it():
+    m = Method("by count", ByCount())
+    runs = [(SMALL, m, 0), (SMALL, m, 1), (SMALL.but(clients=5), m, 0)]
+    found, roads = together(runs)
+    for each, run in zip(found, runs, strict=True):
+        same(each, alone(*run))
+    assert len(roads.known) == 2 and all(lanes.constants == ["s.N"] for lanes in roads.known)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_any_number_of_lanes_gives_the_same_weights(monkeypatch, count):
+    monkeypatch.setattr(Stacked, "_lanes", lambda self, clients: count)
+    m = method("FedDyn")
+    runs = [(SMALL, m, 0), (SMALL, m, 1)]
+    found, roads = together(runs)
+    for each, run in zip(found, runs, strict=True):
+        same(each, alone(*run))
+    assert roads.known[0].count == min(count, 6)
+
+
+def test_a_failure_in_the_lanes_is_everyones_and_ends_nobody_silently(monkeypatch):
+    """Whoever drives meets it; those who wait must not wait for ever."""
+    launched = Launched.__call__
+
+    def breaks(self, calls=[]):  # noqa: B006
+        calls.append(self)
+        if len(calls) > 3:
+            raise RuntimeError("the device is gone")
+        launched(self)
+
+    monkeypatch.setattr(Launched, "__call__", breaks)
+    with pytest.raises(RuntimeError, match="the device is gone"):
+        together([(SMALL, method("FedAvg"), 0), (SMALL, method("FedAvg"), 1)])
+
+
+def test_lanes_are_as_many_as_clients_keep_busy():
+    """Equal clients all at a time; of unequal ones as many as the others need while the longest is at work."""
+    equal = Stacked(problem_of(SMALL.but(partition="iid"), 0), runs=3)
+    assert equal._lanes(6) == 18
+    skewed = problem_of(SMALL, 0)
+    longest = int(skewed.steps.max()) / float(skewed.steps.float().mean())
+    assert longest > 1.3 and Stacked(skewed, runs=3)._lanes(6) == ceil(1.1 * 3 * 6 / longest)

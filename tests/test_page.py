@@ -64,6 +64,15 @@ def test_captions_name_seeds_device_and_runs():
     assert provenance(runs[:1]) == "n = 1 seed, made CPU, runs 00000000"
 
 
+def test_captions_name_every_precision():
+    """Two seeds in bf16 and one in fp32: numbers of different precisions are never shown as one."""
+    settings = [{"precision": each} for each in ("bf16", "bf16", "fp32")]
+    abouts = [{"device_name": "made GPU", "seed": i, "setting": setting} for i, setting in enumerate(settings)]
+    runs = [SimpleNamespace(key=f"{i}" * 16, about=about) for i, about in enumerate(abouts)]
+    assert provenance(runs).startswith("n = 3 seeds, bf16, fp32, made GPU, runs ")
+    assert provenance(runs[:2]).startswith("n = 2 seeds, bf16, made GPU, runs ")
+
+
 def test_wide_tables_become_lists():
     assert as_text(pd.DataFrame({"says": ["word " * 60]})).startswith("index: 0\nsays: word word")
 

@@ -151,7 +151,7 @@ def test_several_papers_in_one_table_and_on_one_page(paper, tmp_path, monkeypatc
     claims.write_text(claims.read_text().replace("FedSAM beats FedAvg", "a <b>bold</b> claim"))
     shelf = {"made": paper, "other": second}
     monkeypatch.setattr(
-        "fednb.cli.commands.papers", lambda id=None: shelf[id] if id else pd.DataFrame(index=list(shelf))
+        "fednb.cli.tables.papers", lambda id=None: shelf[id] if id else pd.DataFrame(index=list(shelf))
     )
     assert main(["verify", "--all"]) == 0
     said, files = capsys.readouterr().out, tmp_path / "store" / "verify"
@@ -167,7 +167,7 @@ def test_several_papers_in_one_table_and_on_one_page(paper, tmp_path, monkeypatc
 
 
 def test_the_command_writes_the_whole_table(paper, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("fednb.cli.commands.papers", lambda id: paper)
+    monkeypatch.setattr("fednb.cli.tables.papers", lambda id: paper)
     assert main(["verify", "made", "--seeds", "0", "--csv", str(tmp_path / "out.csv")]) == 0
     assert "one" in capsys.readouterr().out
     assert {"rule", "says", "notebook", "scale"} <= set(pd.read_csv(tmp_path / "out.csv").columns)
@@ -180,7 +180,7 @@ def test_a_section_that_fails_is_named_and_the_others_go_on(paper, monkeypatch, 
     def broken(self, **how):
         raise damaged
 
-    monkeypatch.setattr("fednb.cli.commands.papers", lambda id: paper)
+    monkeypatch.setattr("fednb.cli.tables.papers", lambda id: paper)
     monkeypatch.setattr(Grid, "run", broken)
     found = verify(paper, "laptop")
     assert found.loc["one", ["ours", "verdict", "failed"]].tolist() == [str(damaged), "not run", str(damaged)]
@@ -221,8 +221,8 @@ def test_tables_that_a_notebook_measured_are_checked(paper):
 
 @pytest.mark.parametrize("option", ["--csv", "--html"])
 def test_where_the_table_goes_is_looked_at_before_the_work(paper, tmp_path, monkeypatch, capsys, option):
-    monkeypatch.setattr("fednb.cli.commands.papers", lambda id: paper)
-    monkeypatch.setattr("fednb.cli.commands.verify", lambda *a: pytest.fail("was run"))
+    monkeypatch.setattr("fednb.cli.tables.papers", lambda id: paper)
+    monkeypatch.setattr("fednb.cli.tables.verify", lambda *a: pytest.fail("was run"))
     (tmp_path / "file").write_text("")
     for place, said in (("", "is a folder"), ("file/x.csv", "cannot be made")):
         assert main(["verify", "made", option, str(tmp_path / place)]) == 2

@@ -3,44 +3,37 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import os
 import shlex
 import sys
 from dataclasses import fields
-from pathlib import Path
 from typing import Any, NoReturn
-from warnings import catch_warnings, simplefilter
 
 from fednb.algorithms.catalogue import UnknownMethod, method, methods
-from fednb.base.files import DamagedFile, atomically
-from fednb.base.inputs import one_line, shown
+from fednb.base.files import DamagedFile
+from fednb.base.inputs import one_line
 from fednb.base.locks import NotAlone
 from fednb.base.processes import ending
 from fednb.base.progress import bar_of
-from fednb.base.streams import whole_seeds
 from fednb.bench.command import add_bench
 from fednb.cli.lab import add_lab
-from fednb.cli.store import add_store
+from fednb.cli.options import parsed, processes
+from fednb.cli.store import add_show, add_store
+from fednb.cli.tables import add_grid, add_plan, add_verify
 from fednb.data import sources
 from fednb.engines import ENGINES
 from fednb.engines.setting import Setting
 from fednb.models import names as model_names
 from fednb.runs.experiment import run
 from fednb.runs.grid import SCALES, NeedsGpu
-from fednb.runs.store import StoreError, UnknownRun, find, home
-from fednb.show.site.claims import claims_page
+from fednb.runs.store import StoreError, UnknownRun
 from fednb.show.site.command import add_publish
 from fednb.study import execution, notebooks
-from fednb.study.jobs import JobsFailed, jobs_of, run_all
 from fednb.study.paper import UnknownPaper, papers
-from fednb.study.verify import check_writable, in_columns, verify
 
 MISUSE = (ValueError, UnknownMethod, UnknownPaper, UnknownRun, NeedsGpu, sources.DataNotFound, StoreError, DamagedFile,
           NotAlone)  # exit status 2  # fmt: skip
-MOST_PROCESSES = 1024
-MOST_TYPED = 10_000  # letters of a value that may be Python's
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -75,7 +68,7 @@ class OneLineParser(argparse.ArgumentParser):
 
 def parser() -> argparse.ArgumentParser:
     top = OneLineParser(prog="fednb", description=__doc__)
-    names = "ls | run | lab | notebook | grid | verify | publish | show | store | bench"
+    names = "ls | run | lab | notebook | grid | plan | verify | publish | show | store | bench"
     verbs = top.add_subparsers(required=True, metavar=names)
     ls = verbs.add_parser("ls", help="what there is")
     ls.add_argument("what", choices=sorted(LISTS))
@@ -85,35 +78,19 @@ def parser() -> argparse.ArgumentParser:
     book = verbs.add_parser("notebook", help="execute a notebook headless, or all of them")
     book.add_argument("name", nargs="?", help="such as fedfft/01; `fednb ls notebooks` lists all")
     book.add_argument("--all", action="store_true", help="all that were not executed as they are now")
-    book.add_argument("--jobs", type=_processes, default=1, help="with --all: notebooks at a time")
+    book.add_argument("--jobs", type=processes, default=1, help="with --all: notebooks at a time")
     book.add_argument("--scale", default="smoke", help=" | ".join(SCALES))
     book.add_argument("-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
     book.add_argument("--plain", action="store_true", help="as one Python program, where there is no Jupyter")
     book.add_argument("--keep", action="store_true", help="copy tables, figures and provenance to papers/<id>/results, "
                       "or to FEDNB_RESULTS, or to the store where fednb was installed")  # fmt: skip
     book.set_defaults(do=do_notebook)
-    grids = verbs.add_parser(
-        "grid", help="the runs behind a paper's tables and figures: how far they are, or make them"
-    )
-    grids.add_argument("what", choices=["status", "run"])
-    grids.add_argument("paper", help="its id; `fednb ls papers` lists all")
-    grids.add_argument("names", nargs="+", metavar="GRID", help="such as table3; a file of papers/<id>/grids")
-    _add_scale(grids)
-    grids.add_argument("--jobs", type=_processes, default=1, help="runs at a time, each in a process of its own")
-    grids.set_defaults(do=do_grid)
-    claims = verbs.add_parser("verify", help="run a paper's grids, or those of all papers, and judge their claims")
-    claims.add_argument("paper", nargs="?", help="its id; `fednb ls papers` lists all")
-    claims.add_argument("--section", help="one section of the paper, such as table1")
-    claims.add_argument("--all", action="store_true", help="all papers in one table, as CSV and as a web page too")
-    _add_scale(claims)
-    claims.add_argument("--csv", help="write the whole table, with rules and notebooks, to this file")
-    claims.add_argument("--html", help="write it as a web page to this file")
-    claims.set_defaults(do=do_verify)
+    add_grid(verbs.add_parser("grid", help="the runs behind a paper's tables and figures: look how far, or make them"))
+    add_plan(verbs.add_parser("plan", help="what can be decided in the time one has, and in which order"))
+    add_verify(verbs.add_parser("verify", help="run the grids of papers and judge their claims"))
     add_publish(verbs.add_parser("publish", help="the executed notebooks, claims and methods as a static site"))
-    show = verbs.add_parser("show", help="a run from the store")
-    show.add_argument("key", help="its key, or the beginning of it")
-    show.set_defaults(do=do_show)
-    add_store(verbs.add_parser("store", help="look whether everything in the store is sound, or repair it"))
+    add_show(verbs.add_parser("show", help="a run from the store"))
+    add_store(verbs.add_parser("store", help="what is kept: list, check and remove it, take runs elsewhere and back"))
     add_bench(verbs.add_parser("bench", help="time engines, filters, peers; see how things scale"))
     return top
 
@@ -126,7 +103,7 @@ def _add_run(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--seed", type=int, default=0)
     verb.add_argument("--engine", default="auto", help=" | ".join(ENGINES))
     verb.add_argument("--device", default="auto", help="auto | cpu | cuda")
-    verb.add_argument("--workers", type=_processes, help="worker processes of the pool engine")
+    verb.add_argument("--workers", type=processes, help="worker processes of the pool engine")
     verb.add_argument("--json", action="store_true", help="end with one line of JSON")
     verb.add_argument("--quiet", action="store_true", help="no progress bar")
     verb.add_argument("--again", action="store_true", help="make the run anew; what the store has of it is set aside")
@@ -137,41 +114,6 @@ def _add_run(verb: argparse.ArgumentParser) -> None:
         text = f"{f.metadata['help']}{allowed}; default {getattr(defaults, f.name)}".replace("%", "%%")
         verb.add_argument(*names, dest=f.name, metavar="VALUE", help=text)
     verb.set_defaults(do=do_run)
-
-
-def _add_scale(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--scale", default="smoke", help=" | ".join(SCALES))
-    verb.add_argument("--seeds", type=_seeds, help="such as 0,1,2; default: those of each grid")
-    verb.add_argument("--device", default="auto", help="auto | cpu | cuda")
-
-
-def _seeds(text: str) -> list[int]:
-    try:
-        return whole_seeds([int(seed) for seed in text.split(",")])
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{shown(text)}: must be whole numbers of at least 0, such as 0,1,2") from None
-
-
-def _processes(text: str) -> int:
-    """A number of processes; what is less than one is refused where it is used."""
-    if (number := int(text)) > MOST_PROCESSES:
-        raise argparse.ArgumentTypeError(f"{shown(number)}: must be at most {MOST_PROCESSES}")
-    return number
-
-
-def parsed(text: str) -> Any:
-    """A value as typed: a number, true or false, none, a list, or the text itself."""
-    words = {"true": True, "false": False, "none": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    if len(text) > MOST_TYPED:
-        return text
-    with catch_warnings():
-        simplefilter("ignore")  # of the compiler, about texts that are none of Python's
-        try:
-            return ast.literal_eval(text)
-        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError, OverflowError):
-            return text
 
 
 def do_run(asked: argparse.Namespace) -> int:
@@ -263,66 +205,6 @@ def _as_typed(asked: argparse.Namespace, name: str) -> str:
     """The command that makes these results again."""
     given = "".join(f" -p {key} {shlex.quote(value)}" for key, value in asked.parameters)
     return f"fednb notebook {name} --scale {asked.scale}{given}{' --plain' if asked.plain else ''} --keep"
-
-
-def do_grid(asked: argparse.Namespace) -> int:
-    if asked.jobs < 1:
-        raise ValueError(f"jobs = {asked.jobs}: must be at least 1")
-    failed: list[str] = []
-    if asked.what == "run":
-        todo = [job for name in asked.names for job in jobs_of(asked.paper, name, asked.scale, asked.seeds)]
-        try:
-            for job, status in run_all(todo, asked.jobs, asked.device):
-                print(f"{job.grid} {job.cell}: {status}", flush=True)
-        except JobsFailed as error:
-            failed = [f"fednb: {line}" for line in str(error).splitlines()]
-    for name in asked.names:
-        print(papers(asked.paper).grid(name, asked.scale, asked.seeds).status().to_string())
-    for line in failed:
-        print(line, file=sys.stderr)
-    return 1 if failed else 0
-
-
-def do_verify(asked: argparse.Namespace) -> int:
-    if bool(asked.paper) == asked.all:
-        raise ValueError("verify what? Name one paper, such as `fednb verify fedfft`, or say --all")
-    if asked.all and asked.section:
-        raise ValueError("verify --all: all sections of all papers; --section belongs to one paper")
-    if asked.scale not in SCALES:
-        raise ValueError(f"no scale {asked.scale!r}; the scales are {', '.join(SCALES)}")
-    shown = [papers(id) for id in papers().index] if asked.all else [papers(asked.paper)]
-    beside = home() / "verify" / f"claims_{asked.scale}"
-    files = {
-        "csv": asked.csv or (asked.all and f"{beside}.csv"),
-        "html": asked.html or (asked.all and f"{beside}.html"),
-    }
-    wanted = {option: Path(file) for option, file in files.items() if file}
-    for option, file in wanted.items():
-        check_writable(f"--{option}", file)
-    if len({file.resolve() for file in wanted.values()}) < len(wanted):
-        raise ValueError(f"--csv and --html name the same file: {asked.csv}")
-    found = verify(shown, asked.scale, asked.seeds, asked.device, asked.section)
-    print(in_columns(found))
-    if files["csv"]:
-        atomically(Path(files["csv"]), found.to_csv())
-    if files["html"]:
-        atomically(Path(files["html"]), claims_page(found, {paper.id: paper.about["title"] for paper in shown}))
-    print("\n".join(f"written to {file}" for file in files.values() if file))
-    failed = found[found["failed"] != ""].drop_duplicates(["paper_id", "section"])
-    for section in failed.to_dict("records"):
-        print(f"fednb: {section['paper_id']} {section['section']}: {section['failed']}", file=sys.stderr)
-    return 1 if len(failed) else 0
-
-
-def do_show(asked: argparse.Namespace) -> int:
-    entry = find(asked.key)
-    print(json.dumps(entry.about(), indent=1, ensure_ascii=False))
-    rows = entry.history()
-    if "unchecked" in entry.about():
-        print("unchecked: an older version wrote it without digests")
-    print(_table(rows[-10:]) if rows else "no finished round")
-    print(f"{len(rows)} finished rounds in {entry.folder}")
-    return 0
 
 
 if __name__ == "__main__":

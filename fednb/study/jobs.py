@@ -1,22 +1,31 @@
-"""Grids on several processes of this machine, one run each at a time: for a GPU that one run leaves idle."""
+"""Tables made: all runs in this process with their progress, or on several processes of this machine, one run each."""
 
 from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from multiprocessing.connection import Connection
+from threading import Lock
+from typing import Any
 
 import torch
 
+from fednb.base.inputs import one_line
 from fednb.base.processes.ending import exit_status, saving_signals
 from fednb.base.processes.member import Lost, Member, Refused, heard, serve
-from fednb.base.progress import bar_of
+from fednb.base.progress import Bar, bar_of, duration
 from fednb.engines import device_of
-from fednb.runs.experiment import Run, run
+from fednb.runs import together
+from fednb.runs.experiment import Run, run, run_of
+from fednb.runs.together import Wanted
 from fednb.study.paper import papers
+from fednb.study.plan import rounds_of
+from fednb.study.selection import Selection
 
 
 class JobsFailed(RuntimeError):
@@ -35,22 +44,102 @@ class Job:
     scale: str
     seeds: tuple[int, ...] | None
     cell: int
+    precision: str | None = None
 
 
-def jobs_of(paper: str, grid: str, scale: str, seeds: list[int] | None = None) -> list[Job]:
-    """The runs of a grid that are not finished."""
-    runs = papers(paper).grid(grid, scale, seeds).runs()
-    own = None if seeds is None else tuple(seeds)
-    return [Job(paper, grid, scale, own, i) for i, r in enumerate(runs) if r.entry.unfinished]
+def jobs_of(
+    paper: str, grid: str, scale: str, seeds: list[int] | None = None, chosen: Selection | None = None
+) -> list[Job]:
+    """The runs of a grid, or of the part of it that is chosen, that are not finished."""
+    chosen = chosen or Selection(seeds)
+    whole = chosen.whole(papers(paper), grid, scale)
+    own = None if chosen.seeds is None else tuple(chosen.seeds)
+    cells = [(i, whole.cells[i]) for i in chosen.cells(whole)]
+    return [Job(paper, grid, scale, own, i, chosen.precision) for i, c in cells
+            if run_of(c.setting, c.method, c.seed, whole.probe).entry.unfinished]  # fmt: skip
 
 
 def done(job: Job, device: str = "auto") -> Run:
     """Make a job's run."""
     torch.set_num_threads(1)
-    grid = papers(job.paper).grid(job.grid, job.scale, None if job.seeds is None else list(job.seeds))
+    chosen = Selection(None if job.seeds is None else list(job.seeds), precision=job.precision)
+    grid = chosen.whole(papers(job.paper), job.grid, job.scale)
     cell = grid.cells[job.cell]
     engine = "auto" if device_of(device).type == "cuda" else "loop"  # a pool inside a pool would fight for the cores
     return run(cell.setting, cell.method, cell.seed, engine=engine, device=device, probe=grid.probe, progress=False)
+
+
+def follow(
+    wanted: Sequence[Wanted], names: Sequence[str], what: str, *, device: str = "auto", until: float | None = None
+) -> Iterator[tuple[int, Run | Exception]]:
+    """Make runs in this process and give each with its number as it ends, or the error that ended it.
+
+    On a terminal a bar says how many runs are done, running and missing, and how long the rest will take; elsewhere
+    there is one line for each run, with its name. until: a `time.monotonic()` after which no further round is begun.
+    """
+    if not wanted:
+        return
+    watched = sys.stderr.isatty()
+    with bar_of(sum(each.setting.rounds for each in wanted), what, show=watched) as bar:
+        table = Progress(bar, wanted, until)
+        for i, run in together.run_all(wanted, device=device, until=until, on_round=table.round):
+            table.ended(i)
+            if not watched:
+                print(f"{table.done} of {len(wanted)} {names[i]}: {_outcome(run)}{table.time_left}", flush=True)
+            yield i, run
+
+
+class Progress:
+    """How far the runs of a table are: rounds on a bar, and which runs are done, running and missing.
+
+    Runs that are made at the same time may tell it their rounds from threads of their own.
+    """
+
+    def __init__(self, bar: Bar, wanted: Sequence[Wanted], until: float | None = None) -> None:
+        self.bar, self.until, self.lock = bar, until, Lock()
+        self.rounds = [each.setting.rounds for each in wanted]
+        runs = [run_of(each.setting, each.method, each.seed, each.probe) for each in wanted]
+        self.seen = [rounds_of(run) for run in runs]
+        self.running: set[int] = set()
+        self.done = 0
+        bar.update(sum(self.seen), before=True)
+        self._say()
+
+    def round(self, i: int, row: dict[str, Any]) -> None:
+        """Run i has finished a round, or had it finished before."""
+        now = min(row["round"] + 1, self.rounds[i])
+        with self.lock:
+            if now > self.seen[i]:
+                self.bar.update(now - self.seen[i])
+                self.seen[i] = now
+            if i not in self.running:
+                self.running.add(i)
+                self._say()
+
+    def ended(self, i: int) -> None:
+        """Run i is over; rounds that it did not make, since it diverged or failed, are no work any more."""
+        with self.lock:
+            self.running.discard(i)
+            self.done += 1
+            self.bar.expect((self.bar.total or 0) - self.rounds[i] + self.seen[i])
+            self._say()
+
+    def _say(self) -> None:
+        missing = len(self.rounds) - self.done - len(self.running)
+        self.bar.say(f"runs: {self.done} done, {len(self.running)} running, {missing} missing")
+
+    @property
+    def time_left(self) -> str:
+        """How long the rest will take, in words; nothing where that is not known, or where there is no rest."""
+        end = inf if self.until is None else max(0.0, self.until - time.monotonic())
+        return f"; about {duration(min(self.bar.left, end))} left" if self.bar.left else ""
+
+
+def _outcome(run: Run | Exception) -> str:
+    """A run that is over, in a few words."""
+    if isinstance(run, Exception):
+        return f"failed, {one_line(str(run)) or type(run).__name__}"
+    return run.status + (f", accuracy {run.accuracy:.2f}%" if run.accuracy is not None else "")
 
 
 def run_all(jobs: list[Job], processes: int, device: str = "auto") -> Iterator[tuple[Job, str]]:

@@ -201,16 +201,23 @@ def abouts(shown: Results | StoredResults | Iterable[Run]) -> Abouts:
 
 
 def provenance(shown: Results | StoredResults | Iterable[Run]) -> str:
-    """For captions: how many seeds, on what device, which runs, and what is particular about their data."""
+    """For captions: how many seeds, which precision and device, which runs, and what is particular about their data."""
     seen = abouts(shown)
     if not seen:
         return ""
     n = len({about["seed"] for about in seen.values()})
-    where = ", ".join(dict.fromkeys(about["device_name"] for about in seen.values()))
+    devices = dict.fromkeys(about["device_name"] for about in seen.values())
+    where = ", ".join([*precisions(seen), *devices])
     keys = [key[:8] for key in seen]
     more = f" and {len(keys) - 6} more" if len(keys) > 6 else ""
     notes = dict.fromkeys(about["data"]["note"] for about in seen.values() if about.get("data", {}).get("note"))
     return "; ".join([f"n = {n} seed{'s' * (n != 1)}, {where}, runs {', '.join(keys[:6])}{more}", *notes])
+
+
+def precisions(seen: Abouts) -> list[str]:
+    """The precisions of some runs, such as bf16, each once; without those of runs that do not say."""
+    settings = [setting for about in seen.values() if isinstance(setting := about.get("setting"), dict)]
+    return list(dict.fromkeys(str(setting["precision"]) for setting in settings if setting.get("precision")))
 
 
 def compare(scores: pd.DataFrame, printed: pd.DataFrame, measure: str = "accuracy", base: str = "") -> pd.DataFrame:

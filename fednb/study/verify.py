@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from fednb.base.files import DamagedFile, new_folder
 from fednb.base.progress import bar_of
 from fednb.data.dataset import DataNotFound
 from fednb.data.identity import OtherSamples
-from fednb.runs.grid import SCALES, NeedsGpu
+from fednb.runs.grid import SCALES, Grid, NeedsGpu, Results
+from fednb.study import columns
 from fednb.study.claims import Claim, verdict
+from fednb.study.jobs import follow
 from fednb.study.measurements.registry import measurement_named
 from fednb.study.page import page_folder, put_back, read_table
 from fednb.study.paper import Paper
+from fednb.study.plan import Need, Section, has_grid, planned, sections
+from fednb.study.selection import Selection
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +33,7 @@ SHOWN = {"paper_id": ("paper", 14), "claim": ("claim", 24), "paper": ("printed",
          "n": ("n", 2), "verdict": ("verdict", 13), "kept": ("best kept", 16)}  # fmt: skip  # heads and widths
 
 
+JUDGING = 0.02  # of the time that was given: kept for measuring and judging what was run
 NOT_HERE = (NeedsGpu, DataNotFound, OtherSamples)  # why a section is not run on this machine
 FAILED = (DamagedFile, ValueError, KeyError, RuntimeError)  # why a section that was run has no verdict
 
@@ -48,33 +56,153 @@ def verify(
     seeds: list[int] | None = None,
     device: str = "auto",
     section: str | None = None,
+    chosen: Selection | None = None,
 ) -> pd.DataFrame:
     """One row per claim of one paper or several: what it says, its rule, the paper's numbers, ours, n, the verdict.
 
     Columns section and notebook say where it belongs. What was kept with the paper from the largest scale that decided
     something stands beside it: best_verdict, best_scale, best_n and best_ours. Sections whose data are not here, or
     not those of their runs, or which need a GPU that is not here, are "not run", and the others go on. So they do after
-    a section that failed or whose files are damaged; column `failed` says why. section: judge this one only.
+    a section that failed or whose files are damaged; column `failed` says why. section: judge this one only. chosen:
+    the part of the grids that is run and judged; its seeds count in place of `seeds`.
     """
     import pandas as pd
 
-    several = [papers] if isinstance(papers, Paper) else list(papers)
+    several, chosen = _listed(papers), chosen or Selection(seeds)
     named = [(p, name) for p in several for name in ([section] if section else p.about["sections"])]
     todo = [(paper, name) for paper, name in named if paper.claims(name)]
     if not todo:
         raise NoClaims(f"{', '.join(paper.id for paper in several)} {section or ''}: has no claims to judge")
+    if chosen.only or chosen.methods:
+        chosen.check(chosen.whole(paper, name, scale) for paper, name in todo if has_grid(paper, name))
     tables = []
     with bar_of(len(todo), f"claims at {scale} scale", unit="section") as bar:
         for paper, name in todo:
             bar.say(f"{paper.id} {name}")
-            tables.append(judged(paper, name, scale, seeds, device))
+            tables.append(judged(paper, name, scale, device=device, chosen=chosen))
             bar.update()
     return pd.concat(tables)
 
 
-def judged(paper: Paper, name: str, scale: str, seeds: list[int] | None = None, device: str = "auto") -> pd.DataFrame:
+def verify_within(
+    seconds: float,
+    papers: Paper | Iterable[Paper],
+    scale: str = "smoke",
+    device: str = "auto",
+    section: str | None = None,
+    chosen: Selection | None = None,
+) -> pd.DataFrame:
+    """One row per claim, as in `verify`, after making missing runs for so many seconds in the order of the plan.
+
+    A claim is judged when all runs that it needs are there; of the others the row says how many are missing. What was
+    begun is saved and goes on the next time.
+    """
+    import pandas as pd
+
+    began, several, chosen = time.monotonic(), _listed(papers), chosen or Selection()
+    plan = planned(several, scale, seconds, device, chosen, section)
+    if plan.tasks and scale == "paper" and device == "auto" and not torch.cuda.is_available():
+        raise NeedsGpu(f"{len(plan.tasks)} runs are missing at paper scale and this machine has no GPU. "
+                       "Use --scale laptop, or --device cpu to run it here all the same.")  # fmt: skip
+    planning = time.monotonic() - began  # reading all that was planned again, for judging, takes as long
+    until = began + seconds - max(JUDGING * seconds, planning)
+    made = follow([t.wanted for t in plan.tasks], [t.name for t in plan.tasks], "plan", device=device, until=until)
+    errors = {plan.tasks[i].key: run for i, run in made if isinstance(run, Exception)}
+    found = sections(several, scale, chosen, section)
+    if not found:
+        raise NoClaims(f"{', '.join(paper.id for paper in several)} {section or ''}: has no claims to judge")
+    return pd.concat([_judged_so_far(each, scale, errors, began + seconds) for each in found])
+
+
+def _listed(papers: Paper | Iterable[Paper]) -> list[Paper]:
+    return [papers] if isinstance(papers, Paper) else list(papers)
+
+
+def _judged_so_far(section: Section, scale: str, errors: dict[str, Exception], until: float) -> pd.DataFrame:
+    """The claims of a section: those whose runs are there are judged, the others say what they lack.
+
+    errors: why runs could not be made, by key. until: the moment after which nothing that takes long is measured.
+    """
+    import pandas as pd
+
+    finished = {run.key for run in section.runs if not run.entry.unfinished}
+    ready = [need for need in section.needs if not _lacks(need, finished, errors)]
+    too_late = time.monotonic() > until and not _by_accuracy(section, ready)
+    late = "its runs are made; it is measured the next time" if too_late else ""
+    reasons: dict[str, list[Need]] = {}
+    for need in section.needs:
+        reasons.setdefault(_lacks(need, finished, errors) or late, []).append(need)
+    tables = []
+    for reason, needs in reasons.items():
+        claims, broken = [need.claim for need in needs], any(_broken(need, errors) for need in needs)
+        measure = _refusing(reason, broken) if reason else lambda: _measured_part(section, ready, scale)
+        tables.append(_judged(section.paper, section.name, scale, measure, claims))
+    return pd.concat(tables).loc[[need.claim.id for need in section.needs]]
+
+
+def _lacks(need: Need, finished: set[str], errors: dict[str, Exception]) -> str:
+    """Why a claim cannot be judged yet; an empty text where it can."""
+    missing = need.keys - finished
+    why = next((f": {errors[key]}" for key in missing if key in errors), "")
+    return need.never or (f"{len(missing)} of {len(need.keys)} runs are missing{why}" if missing else "")
+
+
+def _broken(need: Need, errors: dict[str, Exception]) -> bool:
+    """True if a run that a claim needs failed for another reason than what this machine has not."""
+    return any(not isinstance(errors[key], NOT_HERE) for key in need.keys if key in errors)
+
+
+def _refusing(reason: str, broken: bool) -> Callable[[], list[pd.DataFrame]]:
+    """A function that gives no tables, but the reason why there are none."""
+
+    def measure() -> list[pd.DataFrame]:
+        raise RuntimeError(reason) if broken else NotThere(reason)
+
+    return measure
+
+
+def _measured_part(section: Section, ready: list[Need], scale: str) -> list[pd.DataFrame]:
+    """The tidy tables for the claims that are ready, from the runs that they need and no others."""
+    if section.grid is None:
+        return _measured(section.paper, section.name, scale, None)
+    keys = frozenset().union(*(need.keys for need in ready))
+    made = [(cell, run) for cell, run in zip(section.grid.cells, section.runs, strict=True) if run.key in keys]
+    grid = replace(section.grid, cells=tuple(cell for cell, _ in made))
+    results = Results(grid, tuple(replace(run) for _, run in made))
+    only = ("accuracy",) if _by_accuracy(section, ready) else None
+    return _measured(section.paper, section.name, scale, results, only)
+
+
+def _by_accuracy(section: Section, needs: list[Need]) -> bool:
+    """True if some claims of a section need the accuracy of runs and nothing else."""
+    measures = {need.claim.measure for need in needs}
+    return section.grid is not None and measures == {"accuracy"} and "accuracy" in section.paper.evidence(section.name)
+
+
+def judged(
+    paper: Paper,
+    name: str,
+    scale: str,
+    seeds: list[int] | None = None,
+    device: str = "auto",
+    chosen: Selection | None = None,
+) -> pd.DataFrame:
     """The claims of one section, as in `verify`: missing runs are made."""
-    return _judged(paper, name, scale, lambda: _measured(paper, name, scale, seeds, device))
+    chosen = chosen or Selection(seeds)
+
+    def measure() -> list[pd.DataFrame]:
+        if not has_grid(paper, name):
+            return _measured(paper, name, scale, None)
+        return _measured(paper, name, scale, _part(paper, name, scale, chosen).run(device=device))
+
+    return _judged(paper, name, scale, measure)
+
+
+def _part(paper: Paper, name: str, scale: str, chosen: Selection) -> Grid:
+    """The wanted part of a section's grid; NotThere where no run of it is wanted."""
+    if not chosen.cells(chosen.whole(paper, name, scale)):
+        raise NotThere(f"no run fits {chosen}")
+    return chosen.grid(paper, name, scale)
 
 
 def recalled(paper: Paper, name: str, scale: str) -> pd.DataFrame:
@@ -82,11 +210,17 @@ def recalled(paper: Paper, name: str, scale: str) -> pd.DataFrame:
     return _judged(paper, name, scale, lambda: _stored_tables(paper, name, scale))
 
 
-def _judged(paper: Paper, name: str, scale: str, measured: Callable[[], list[pd.DataFrame]]) -> pd.DataFrame:
-    """The claims of one section, judged on the tables that `measured` gives."""
-    claims, notebook = paper.claims(name), paper.about["sections"][name]["notebook"]
+def _judged(
+    paper: Paper,
+    name: str,
+    scale: str,
+    measure: Callable[[], list[pd.DataFrame]],
+    claims: list[Claim] | None = None,
+) -> pd.DataFrame:
+    """The claims of one section, or some of them, judged on the tables that `measure` gives."""
+    claims, notebook = claims or paper.claims(name), paper.about["sections"][name]["notebook"]
     try:
-        found = verdict(measured(), claims, scale)
+        found = verdict(measure(), claims, scale)
         failed = ""
     except (*NOT_HERE, NotThere) as error:
         found, failed = _stored_verdicts(paper, name, scale, claims, str(error))
@@ -97,14 +231,13 @@ def _judged(paper: Paper, name: str, scale: str, measured: Callable[[], list[pd.
     return found.assign(**where).join(best(paper, name))
 
 
-def _measured(paper: Paper, name: str, scale: str, seeds: list[int] | None, device: str) -> list[pd.DataFrame]:
-    """The tidy tables of a section's evidence, from its grid's runs."""
+def _measured(
+    paper: Paper, name: str, scale: str, results: Results | None, what: Iterable[str] | None = None
+) -> list[pd.DataFrame]:
+    """The tidy tables of a section's evidence, from its grid's runs where it has any. what: these measurements only."""
     evidence = paper.evidence(name)
-    page = paper.page(name, scale=scale, seeds=seeds)
-    if not page.grids:
-        return [measurement_named(what)(scale, **how).assign(grid=name) for what, how in evidence.items()]
-    results = page.grid.run(device=device)
-    return [measurement_named(what)(results, **how).assign(grid=name) for what, how in evidence.items()]
+    of = scale if results is None else results
+    return [measurement_named(each)(of, **evidence[each]).assign(grid=name) for each in what or evidence]
 
 
 def _stored_tables(paper: Paper, name: str, scale: str) -> list[pd.DataFrame]:
@@ -181,15 +314,9 @@ def check_writable(option: str, file: Path) -> None:
 
 def in_columns(table: pd.DataFrame) -> str:
     """The table for a terminal: long texts wrapped inside their columns."""
-    widths = [width for _, width in SHOWN.values()]
-    lines = [_line([head for head, _ in SHOWN.values()], widths), _line(["-" * width for width in widths], widths)]
-    for row in table.reset_index().to_dict("records"):
-        kept = f"{row['best_verdict']} ({row['best_scale']}, n = {row['best_n']})" if row["best_verdict"] else ""
-        texts = row | {"kept": kept}
-        cells = [wrap(str(texts[name]), width) or [""] for name, (_, width) in SHOWN.items()]
-        lines += [_line([c[i] if i < len(c) else "" for c in cells], widths) for i in range(max(map(len, cells)))]
-    return "\n".join(lines)
+    rows = table.reset_index().to_dict("records")
+    return columns.in_columns([row | {"kept": _best_kept(row)} for row in rows], SHOWN)
 
 
-def _line(texts: list[str], widths: list[int]) -> str:
-    return "  ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True)).rstrip()
+def _best_kept(row: dict[str, Any]) -> str:
+    return f"{row['best_verdict']} ({row['best_scale']}, n = {row['best_n']})" if row["best_verdict"] else ""

@@ -30,6 +30,7 @@ from fednb import filters, parts
 from fednb.algorithms.catalogue import CATALOGUE, method
 from fednb.algorithms.sums import NAMES
 from fednb.cli import commands as cli
+from fednb.cli import tables
 from fednb.data.partition import parse
 from fednb.engines.setting import Setting
 from fednb.runs.probes import Probe
@@ -193,6 +194,8 @@ def probes(rng: random.Random, n: int) -> Iterator[Try]:
 
 
 WORDS = [["show"], ["ls"], ["verify"], ["verify", "--seeds"], ["notebook", "--all", "--jobs"], ["grid", "run"],
+         ["plan"], ["plan", "fedfft", "--for"], ["verify", "fedfft", "--section", "table3", "--only"],
+         ["grid", "status", "fedfft", "table3", "--methods"], ["grid", "status", "fedfft", "table3", "--precision"],
          ["notebook", "fedfft/01", "--scale"], ["notebook", "fedfft/01", "-p", "seeds"]]  # fmt: skip
 
 
@@ -341,8 +344,9 @@ def without_training(monkeypatch):
     def accepted(*args: object, **named: object) -> None:
         raise Accepted
 
-    for name in ("run", "verify", "run_all"):
-        monkeypatch.setattr(cli, name, accepted)
+    monkeypatch.setattr(cli, "run", accepted)
+    for name in ("verify", "verify_within", "planned", "follow", "run_all"):
+        monkeypatch.setattr(tables, name, accepted)
     for name in ("execute", "execute_plainly", "execute_all"):
         monkeypatch.setattr(cli.notebooks, name, accepted)
 

@@ -15,7 +15,7 @@ from fednb.show.site.pages import address
 from fednb.show.site.sound import Reading, as_notebook, checked_runs, checked_verdicts
 from fednb.study import notebooks
 from fednb.study.execution import EXECUTED, problems_of, read_executed
-from fednb.study.page import Abouts, contents_of, page_folder, remedy
+from fednb.study.page import Abouts, contents_of, page_folder, precisions, remedy
 from fednb.study.paper import papers, shelf
 
 BLANK = {"cells": [{"cell_type": "markdown", "id": "none", "metadata": {}, "source": ""}], "metadata": {},
@@ -163,6 +163,11 @@ def seeds(runs: Abouts) -> int:
     return len(_seeds(runs))
 
 
+def caption(scale: str, runs: Abouts) -> str:
+    """What stands below a picture: the scale, the number of seeds, the precision of the runs."""
+    return ", ".join([f"{scale} scale", *([f"n = {seeds(runs)}"] if runs else []), *precisions(runs)])
+
+
 def _seeds(runs: Abouts) -> list[str]:
     """As texts: whole numbers in their order, then whatever else was once taken for a seed."""
     found = {str(about.get("seed")) for about in runs.values()}
@@ -170,12 +175,13 @@ def _seeds(runs: Abouts) -> list[str]:
 
 
 def told_by(runs: Abouts) -> Iterator[tuple[str, str]]:
-    """The runs in words: how many, seeds, devices, versions, commits, dates."""
+    """The runs in words: how many, seeds, precisions, devices, versions, commits, dates."""
     abouts = list(runs.values())
     if not abouts:
         return
     several = _seeds(runs)
     yield "runs", f"{len(abouts)}, n = {len(several)} seed{'s' * (len(several) != 1)} ({_few(several)})"
+    yield "precision", _few(precisions(runs))
     yield "device", _few(_all(abouts, "device_name"))
     yield "engine", _few(_all(abouts, "engine"))
     versions = [told for about in abouts if isinstance(told := about.get("versions"), dict)]

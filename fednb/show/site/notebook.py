@@ -9,7 +9,7 @@ from functools import cache
 from html import escape
 from typing import Any
 
-from fednb.show.site.book import Book, KeptResults, day, seeds, short, told_by
+from fednb.show.site.book import Book, KeptResults, caption, day, short, told_by
 from fednb.show.site.claims import Row, badge, claims_table, folded
 from fednb.show.site.pages import Found, Picture, SitePage, address, facts, figure, href, table
 from fednb.show.site.safe import harmless
@@ -134,7 +134,7 @@ def _words(name: str) -> str:
 
 def _shown(book: Book, outputs: Outputs) -> list[Picture]:
     """The pictures of the executed cells."""
-    told = f"{book.scale} scale, n = {seeds(book.runs)}" if book.runs else f"{book.scale} scale"
+    told = caption(book.scale, book.runs)
     made = []
     for file in outputs:
         if file.endswith(".png"):
@@ -193,8 +193,7 @@ def _kept(book: Book) -> tuple[str, dict[str, Any], list[Picture]]:
     pictures: list[Picture] = []
     parts = []
     for kept in book.kept:
-        name, n = f"kept-{kept.scale}", seeds(kept.runs)
-        told = f"{kept.scale} scale" + f", n = {n}" * bool(n)
+        name, told = f"kept-{kept.scale}", caption(kept.scale, kept.runs)
         shown = ""
         for file in kept.pictures:
             url, place = f"{book.folder}/{kept.scale}_{address(file.name)}", f"{name}-{slug(file.stem)}"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = ("method", "seed", "measure", "value")  # of every table that claims are judged on
+WEIGHTS = ("headline", "table", "detail")  # what a paper is known for; the rest of its tables; what is said beside
 Judged = dict[str, tuple[bool, str]]  # by setting: whether the rule holds there, and the numbers in words
 
 
@@ -63,6 +64,7 @@ FORMS: dict[str, Form] = {
     "least": BOUND,
     "most": BOUND,
     "table": NAME,
+    "weight": (" | ".join(WEIGHTS), lambda v: v in WEIGHTS),
 }
 REQUIRED = ("id", "section", "says", "kind")
 
@@ -73,7 +75,7 @@ class Claim:
 
     left, right: the methods it is about, by the names of the paper's table. where: the settings it is about; all if
     empty. along: the column it goes along, between `least` and `most`; at: values of it that it singles out. table: the
-    printed table that it is read from.
+    printed table that it is read from. weight: how much hangs on it, headline, table or detail.
     """
 
     paper: str
@@ -91,6 +93,7 @@ class Claim:
     least: float = -inf
     most: float = inf
     table: str = ""
+    weight: str = "table"
     printed: Any = field(default=None, compare=False, repr=False)  # that table, tidy, where there is one
 
     @classmethod

@@ -1,0 +1,80 @@
+"""The part of a paper's grids that somebody asks for: some settings, some methods, other seeds, another precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fednb.base.inputs import closest, shown
+from fednb.engines.setting import checked
+from fednb.runs.grid import BadGrid, Cell, Grid
+from fednb.study.paper import Paper
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which runs of a grid are wanted; every field that is left empty leaves the grid as its file has it.
+
+    seeds: in place of the grid's. only: values of tags, as in `Grid.only`, such as {"dataset": ["CIFAR-10"]}. methods:
+    labels of the table or names of methods, in any letter case. precision: in place of the settings', such as "bf16".
+    """
+
+    seeds: list[int] | None = None
+    only: dict[str, list[Any]] = field(default_factory=dict)
+    methods: tuple[str, ...] = ()
+    precision: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.precision is not None:
+            checked(precision=self.precision)
+
+    def whole(self, paper: Paper, name: str, scale: str) -> Grid:
+        """All cells of a paper's grid, with the seeds and the precision that are asked for."""
+        grid = paper.grid(name, scale, self.seeds)
+        if self.precision is None:
+            return grid
+        cells = tuple(replace(c, setting=c.setting.but(precision=self.precision)) for c in grid.cells)
+        return replace(grid, cells=cells)
+
+    def grid(self, paper: Paper, name: str, scale: str) -> Grid:
+        """The wanted part of a paper's grid; BadGrid where no run of it is wanted."""
+        whole = self.whole(paper, name, scale)
+        cells = tuple(whole.cells[i] for i in self.cells(whole))
+        if not cells:
+            raise BadGrid(f"grid {whole.name}, {scale}: no run fits {self}")
+        return replace(whole, cells=cells)
+
+    def cells(self, grid: Grid) -> list[int]:
+        """The numbers of a grid's wanted cells."""
+        try:
+            fits = {id(cell) for cell in grid.only(self.only).cells}
+        except BadGrid:
+            return []
+        return [i for i, cell in enumerate(grid.cells) if id(cell) in fits and self._named(cell)]
+
+    def _named(self, cell: Cell) -> bool:
+        return not self.methods or bool({name.lower() for name in self.methods} & _names(cell))
+
+    def check(self, grids: Iterable[Grid]) -> None:
+        """Refuse a method or a tag that none of some grids has, and a choice that leaves no run of them."""
+        grids = list(grids)
+        cells = [cell for grid in grids for cell in grid.cells]
+        known = set().union(*(_names(cell) for cell in cells))
+        for name in (name for name in self.methods if name.lower() not in known):
+            labels = dict.fromkeys(cell.label for cell in cells)
+            raise BadGrid(f"no method {shown(name)} in what was asked for; closest: {closest(name, labels)}")
+        tags = dict.fromkeys(["method", *(tag for cell in cells for tag in cell.tags)])
+        for tag in (tag for tag in self.only if tag not in tags):
+            raise BadGrid(f"no run has a {shown(tag)}; runs are told apart by {', '.join(tags)}")
+        if grids and not any(map(self.cells, grids)):
+            raise BadGrid(f"no run fits {self}")
+
+    def __str__(self) -> str:
+        asked = {"only": self.only, "methods": self.methods}
+        return ", ".join(f"{name} = {shown(value)}" for name, value in asked.items() if value) or "all"
+
+
+def _names(cell: Cell) -> set[str]:
+    """What a cell's method may be called: its label in the table, or its name in the catalogue."""
+    return {cell.label.lower(), cell.method.name.lower()}
