@@ -173,7 +173,7 @@ def run(
 
     An interrupted run goes on after its last finished round, with the same bits as if nothing had happened. A loss
     that stops being finite ends the run with status "diverged". again: make the run anew; what the store has of it is
-    set aside. beside: runs of this process that train on the same device at the same time (see `fn.run_all`).
+    set aside. beside: runs of this process that train on the same device at the same time (see `fednb.runs.together`).
 
     >>> setting = fn.Setting(samples=100, clients=4, rounds=2, epochs=1, batch=25)
     >>> run = fn.run(setting, "FedSAM", progress=False)

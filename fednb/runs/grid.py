@@ -17,10 +17,12 @@ from fednb.base.progress import bar_of
 from fednb.core.cost import cost
 from fednb.core.rounds import Method
 from fednb.data.sources import title
+from fednb.engines import device_of
 from fednb.engines.setting import Setting
 from fednb.runs.experiment import Run, counting, run, run_of
 from fednb.runs.probes import Probe
 from fednb.runs.store import DamagedRun, DamagedRuns
+from fednb.runs.together import Wanted, run_all
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,7 +111,7 @@ class Grid:
         return pd.DataFrame(rows)
 
     def run(self, device: str = "auto", engine: str = "auto", workers: int | None = None) -> Results:
-        """Run what is missing, one after another, with one progress bar; finished runs come from the store.
+        """Run what is missing, with one progress bar, on a GPU several at a time; finished runs come from the store.
 
         Damaged runs are named at the end, when all others are made.
         """
@@ -118,6 +120,8 @@ class Grid:
                 f"{self.name} at paper scale is {len(self.cells)} runs of {self.cells[0].setting.rounds} rounds and "
                 f"this machine has no GPU. Use scale='laptop', or device='cpu' to run it here all the same."
             )
+        if device_of(device).type == "cuda":
+            self._make_together(device, engine)
         total = sum(c.setting.rounds for c in self.cells)
         done, damaged = [], []
         with bar_of(total, self.name) as bar:
@@ -135,6 +139,14 @@ class Grid:
         if damaged:
             raise DamagedRuns(damaged)
         return Results(self, tuple(done))
+
+    def _make_together(self, device: str, engine: str) -> None:
+        """Make what is missing several at a time; a run that fails is left for those who make it by itself."""
+        missing = [Wanted(c.setting, c.method, c.seed, self.probe)
+                   for c, r in zip(self.cells, self.runs(), strict=True) if r.entry.unfinished]  # fmt: skip
+        with bar_of(sum(each.setting.rounds for each in missing), self.name) as bar:
+            for _ in run_all(missing, device=device, engine=engine, on_round=lambda at, row: bar.update()):
+                pass
 
     def _finished(self) -> bool:
         return not any(r.entry.unfinished for r in self.runs())

@@ -1,0 +1,106 @@
+"""Many runs in one process: each is the run that it would be alone, and an interrupted table goes on."""
+
+import pandas as pd
+import pytest
+
+import fednb as fn
+from fednb.base.locks import lock
+from fednb.runs import together
+from fednb.runs.experiment import run, run_of
+from fednb.runs.grid import Grid
+from fednb.runs.together import Wanted, run_all
+
+SETTING = fn.Setting(samples=120, clients=4, rounds=3, epochs=1, batch=15, precision="fp64",
+                     partition="dirichlet(alpha=0.3, minimum=4)")  # fmt: skip
+FEDAVG, SCAFFOLD = fn.method("FedAvg"), fn.method("SCAFFOLD")
+WANTED = [Wanted(SETTING, m, seed) for m in (FEDAVG, SCAFFOLD) for seed in (0, 1)]
+COLUMNS = ["round", "accuracy", "test_loss", "train_loss", "drift", "gradient_evaluations", "bytes_down", "bytes_up"]
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDNB_STORE", str(tmp_path / "store"))
+    return tmp_path
+
+
+def numbers(made):
+    return made.history[COLUMNS]
+
+
+def made_alone(monkeypatch, folder):
+    monkeypatch.setenv("FEDNB_STORE", str(folder))
+    return [run(w.setting, w.method, w.seed, engine="loop", progress=False) for w in WANTED]
+
+
+@pytest.mark.parametrize("at_once, engine", [(1, "loop"), (4, "stacked"), (2, "auto")])
+def test_each_run_is_the_one_that_it_would_be_alone(monkeypatch, store, at_once, engine):
+    """Keys, histories and weights; several at a time in lanes that they share, or one after another."""
+    found = dict(run_all(WANTED, engine=engine, device="cpu", at_once=at_once))
+    weights = {at: r.w for at, r in found.items()}
+    alone = made_alone(monkeypatch, store / "other")
+    assert sorted(found) == [0, 1, 2, 3]
+    for at, wanted in enumerate(alone):
+        assert (found[at].key, found[at].status) == (wanted.key, "finished")
+        pd.testing.assert_frame_equal(numbers(found[at]), numbers(wanted), rtol=0, atol=1e-10)
+        assert (weights[at] - wanted.w).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_no_round_is_begun_after_the_time_and_the_next_call_goes_on(monkeypatch, store, at_once):
+    """The clock jumps in the second round: both runs keep what they have, nothing is given."""
+    clock = [0.0]
+    monkeypatch.setattr(together.time, "monotonic", lambda: clock[0])
+
+    def second_round(at, row):
+        clock[0] += row["round"] == 1
+
+    kept = list(run_all(WANTED[:2], engine="stacked", device="cpu", at_once=at_once, until=1.0, on_round=second_round))
+    saved = [len(run_of(w.setting, w.method, w.seed).rows) for w in WANTED[:2]]
+    assert kept == [] and saved[0] == 2 and saved[1] in ((0,) if at_once == 1 else (1, 2))
+    assert list(run_all(WANTED[:2], device="cpu", at_once=at_once, until=1.0)) == [], "no time, no run"
+    monkeypatch.undo()
+    monkeypatch.setenv("FEDNB_STORE", str(store / "store"))
+    seen = []
+    found = dict(run_all(WANTED[:2], engine="stacked", device="cpu", at_once=at_once,
+                         on_round=lambda at, row: seen.append((at, row["round"]))))  # fmt: skip
+    assert sorted(found) == [0, 1] and sorted(set(seen)) == [(at, t) for at in (0, 1) for t in range(3)]
+    for at, wanted in enumerate(made_alone(monkeypatch, store / "other")[:2]):
+        pd.testing.assert_frame_equal(numbers(found[at]), numbers(wanted), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_a_run_that_fails_is_told_and_the_others_are_made(at_once):
+    bad = Wanted(SETTING.but(model="small-cnn-bn"), FEDAVG, 0)  # cannot be stacked
+    found = dict(run_all([WANTED[0], bad, WANTED[1]], engine="stacked", device="cpu", at_once=at_once))
+    assert "BatchNorm" in str(found[1]) and isinstance(found[1], ValueError)
+    assert [found[at].status for at in (0, 2)] == ["finished", "finished"]
+
+
+def test_whoever_stops_listening_stops_the_runs_and_loses_no_round():
+    """As an interrupt does: threads end after their round, and what they have is saved."""
+    long = [Wanted(SETTING.but(rounds=1), FEDAVG, 0), Wanted(SETTING.but(rounds=500), FEDAVG, 1)]
+    listening = run_all(long, engine="stacked", device="cpu", at_once=2)
+    at, first = next(listening)
+    assert at == 0 and first.status == "finished"
+    listening.close()
+    rest = run_of(long[1].setting, FEDAVG, 1)
+    assert rest.status == "running" and 0 < len(rest.rows) < 500
+    with lock(rest.entry.folder / "lock", wait=False):
+        pass  # nobody is at work on it any more
+
+
+def test_a_grid_on_a_gpu_makes_its_missing_runs_together(monkeypatch):
+    """Those that are there are not made again; one that fails is met again where it is made by itself."""
+    grid = Grid.of("two", "smoke", {"setting": SETTING.plain(), "methods": ["FedAvg"], "seeds": [0, 1, 2]})
+    run(SETTING, FEDAVG, 1, progress=False)
+    asked = []
+
+    def pretend(wanted, **how):
+        asked.append([w.seed for w in wanted])
+        yield 0, run(wanted[0].setting, wanted[0].method, wanted[0].seed, progress=False)
+        yield 1, RuntimeError("no room")
+
+    monkeypatch.setattr("fednb.runs.grid.run_all", pretend)
+    monkeypatch.setattr("fednb.runs.grid.device_of", lambda device: type("Device", (), {"type": "cuda"}))
+    done = grid.run(device="cpu")
+    assert asked == [[0, 2]] and [r.status for r in done.runs] == ["finished"] * 3
