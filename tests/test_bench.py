@@ -158,9 +158,9 @@ def test_the_way_is_the_one_that_was_taken():
     assert mode_taken(engine) == "eager" and mode_taken(Loop(tiny().problem)) == mode_taken(None) == ""
     engine.mode = "graph"
     assert mode_taken(engine) == "eager"
-    engine.roads.known.append(object())
+    engine.shared.known.append(object())
     assert mode_taken(engine) == "graph"
-    engine.roads.refused.add(method("fedavg"))
+    engine.shared.refused.add(method("fedavg"))
     assert mode_taken(engine) == "eager"
 
 

@@ -52,7 +52,7 @@ def test_every_method_can_be_captured(m):
     engine, w, seen = rounds(m, "compiled", room=4)
     torch.testing.assert_close(w, wanted, rtol=0, atol=1e-12)
     assert seen == counted
-    assert len(engine.roads.known) == (0 if any(p.network for p in m.parts) else 1), "captured once, for both rounds"
+    assert len(engine.shared.known) == (0 if any(p.network for p in m.parts) else 1), "captured once, for both rounds"
 
 
 def test_looks_are_captured_once_for_each_choice_of_layers():
@@ -92,7 +92,7 @@ def test_looks_are_not_captured_where_the_steps_would_have_no_room(monkeypatch, 
     monkeypatch.setattr("fednb.engines.stacked._free", lambda device: -1)
     engine, w, seen = rounds(method("FedSCAM"), "graph")
     torch.testing.assert_close(w, wanted, rtol=0, atol=1e-12)
-    assert engine.looks == {(None,): None} and len(engine.roads.known) == 1 and seen == counted
+    assert engine.looks == {(None,): None} and len(engine.shared.known) == 1 and seen == counted
     assert capsys.readouterr().err.count("a gradient cannot be captured, and is slower: the GPU has no room") == 1
 
 
@@ -117,7 +117,7 @@ def test_convolutions_and_augmentation_are_traced_too():
 def test_numbers_that_a_method_changes_are_part_of_the_step():
     """FedProx's split pull adds to the weight decay, which is no tensor: another number is another step."""
     engine, *_ = rounds(method("FedProx"), "compiled")
-    (lanes,) = engine.roads.known
+    (lanes,) = engine.shared.known
     assert lanes.method == method("FedProx") and SMALL.weight_decay + 0.1 in lanes.numbers
 
 

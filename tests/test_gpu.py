@@ -40,7 +40,7 @@ def one_round(m, device, mode=None, setting=SMALL, rounds=1):
         k, _ = engine.train(m, s, ids, table.gather(ids, m.declared("per_client")))
         table.scatter(ids, k.values(m.declared("per_client")))
         observed_server(m, k, s)
-    assert mode != "graph" or not engine.roads.refused, "its step was not captured"
+    assert mode != "graph" or not engine.shared.refused, "its step was not captured"
     return s.w.double().cpu(), k.evaluations.tolist(), engine.evaluate(*s.values(("w", "b")).values())
 
 

@@ -13,7 +13,7 @@ from fednb.engines.captured import Launched
 from fednb.engines.loop import Loop
 from fednb.engines.problem import participants, problem_of
 from fednb.engines.setting import Setting
-from fednb.engines.stacked import Roads, Stacked
+from fednb.engines.stacked import SharedSteps, Stacked
 from fednb.runs.experiment import fitted
 
 SMALL = Setting(data="digits", model="cnn-small", partition="dirichlet(alpha=0.3, minimum=4)", clients=6,
@@ -40,14 +40,14 @@ def alone(setting, m, seed):
 
 def together(runs):
     """Each of (setting, method, seed) in a thread of its own, all in the same lanes; with the lanes."""
-    roads = Roads()
+    shared = SharedSteps()
     found, failed = {}, []
     meet = threading.Barrier(len(runs))
 
     def work(at, setting, m, seed):
         try:
             setting = fitted(setting, m)
-            engine = Stacked(problem_of(setting, seed), roads=roads, runs=2)
+            engine = Stacked(problem_of(setting, seed), shared=shared, runs=2)
             meet.wait()
             found[at] = trained(engine, setting, m, seed)
         except BaseException as error:
@@ -60,7 +60,7 @@ def together(runs):
         thread.join()
     if failed:
         raise failed[0]
-    return [found[at] for at in range(len(runs))], roads
+    return [found[at] for at in range(len(runs))], shared
 
 
 def same(found, wanted):
@@ -77,19 +77,19 @@ def test_runs_beside_each_other_have_the_weights_of_the_loop(name):
     """Two seeds, told apart by nothing but their data and models: values of each one's server, looks, a told loss."""
     m = method(name)
     runs = [(SMALL, m, 0), (SMALL, m, 1)]
-    found, roads = together(runs)
+    found, shared = together(runs)
     for each, run in zip(found, runs, strict=True):
         same(each, alone(*run))
-    assert len(roads.known) == (0 if name == "FedCR" else 1), "one set of lanes for both"
+    assert len(shared.known) == (0 if name == "FedCR" else 1), "one set of lanes for both"
 
 
 def test_other_partitions_rates_and_rounds_share_lanes():
     m = method("FedSAM")
     runs = [(SMALL, m, 0), (SMALL.but(partition="iid", lr=0.02, lr_decay=0.5, participation=0.9), m, 0)]
-    found, roads = together(runs)
+    found, shared = together(runs)
     for each, run in zip(found, runs, strict=True):
         same(each, alone(*run))
-    assert len(roads.known) == 1
+    assert len(shared.known) == 1
 
 
 @pytest.mark.parametrize("other, m", [
@@ -101,10 +101,10 @@ def test_what_is_a_constant_of_the_step_needs_lanes_of_its_own(other, m):
     m = method(m)
     beside = m.but(rho=0.3) if m.name == "FedSAM" else m
     runs = [(SMALL, m, 0), (SMALL.but(**other), beside, 1)]
-    found, roads = together(runs)
+    found, shared = together(runs)
     for each, run in zip(found, runs, strict=True):
         same(each, alone(*run))
-    assert len(roads.known) == 2
+    assert len(shared.known) == 2
 
 
 @part
@@ -127,18 +127,18 @@ class ByCount(Part):
 
 def test_a_step_that_reads_the_number_of_the_round_is_not_captured(capsys):
     m = Method("by round", ByRound())
-    (found, _), roads = together([(SMALL, m, 0), (SMALL, m, 1)])
+    (found, _), shared = together([(SMALL, m, 0), (SMALL, m, 1)])
     same(found, alone(SMALL, m, 0))
-    assert not roads.known and capsys.readouterr().err.count("its steps read s.t, which differs from round") == 1
+    assert not shared.known and capsys.readouterr().err.count("its steps read s.t, which differs from round") == 1
 
 
 def test_a_step_that_reads_a_number_of_the_run_is_shared_by_runs_that_have_it():
     m = Method("by count", ByCount())
     runs = [(SMALL, m, 0), (SMALL, m, 1), (SMALL.but(clients=5), m, 0)]
-    found, roads = together(runs)
+    found, shared = together(runs)
     for each, run in zip(found, runs, strict=True):
         same(each, alone(*run))
-    assert len(roads.known) == 2 and all(lanes.constants == ["s.N"] for lanes in roads.known)
+    assert len(shared.known) == 2 and all(lanes.constants == ["s.N"] for lanes in shared.known)
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])
@@ -146,10 +146,10 @@ def test_any_number_of_lanes_gives_the_same_weights(monkeypatch, count):
     monkeypatch.setattr(Stacked, "_lanes", lambda self, clients: count)
     m = method("FedDyn")
     runs = [(SMALL, m, 0), (SMALL, m, 1)]
-    found, roads = together(runs)
+    found, shared = together(runs)
     for each, run in zip(found, runs, strict=True):
         same(each, alone(*run))
-    assert roads.known[0].count == min(count, 6)
+    assert shared.known[0].count == min(count, 6)
 
 
 def test_a_failure_in_the_lanes_is_everyones_and_ends_nobody_silently(monkeypatch):
@@ -165,6 +165,21 @@ def test_a_failure_in_the_lanes_is_everyones_and_ends_nobody_silently(monkeypatc
     monkeypatch.setattr(Launched, "__call__", breaks)
     with pytest.raises(RuntimeError, match="the device is gone"):
         together([(SMALL, method("FedAvg"), 0), (SMALL, method("FedAvg"), 1)])
+
+
+def test_lanes_take_the_place_of_others_where_there_is_no_room():
+    shared, made = SharedSteps(), object()
+    shared.known.append(type("Old", (), {"fits": lambda self, *asked: False})())
+    answers = [torch.OutOfMemoryError("full"), made]
+
+    def make():
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    assert shared.lanes_for(method("FedAvg"), None, 64, "fp64", make) is made
+    assert list(shared.known) == [made]
 
 
 def test_lanes_are_as_many_as_clients_keep_busy():

@@ -150,9 +150,7 @@ def test_several_papers_in_one_table_and_on_one_page(paper, tmp_path, monkeypatc
     claims = second.folder / "claims.toml"
     claims.write_text(claims.read_text().replace("FedSAM beats FedAvg", "a <b>bold</b> claim"))
     shelf = {"made": paper, "other": second}
-    monkeypatch.setattr(
-        "fednb.cli.tables.papers", lambda id=None: shelf[id] if id else pd.DataFrame(index=list(shelf))
-    )
+    monkeypatch.setattr("fednb.cli.tables.papers", lambda id=None: shelf[id] if id else pd.DataFrame(index=list(shelf)))
     assert main(["verify", "--all"]) == 0
     said, files = capsys.readouterr().out, tmp_path / "store" / "verify"
     assert said.count("\nmade ") == said.count("\nother ") == 2

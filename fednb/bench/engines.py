@@ -221,7 +221,7 @@ def mode_taken(engine: Engine | None) -> str:
     """How a stacked engine took its steps: launch by launch where they were not captured after all."""
     if not isinstance(engine, Stacked):
         return ""
-    return engine.mode if engine.roads.known and not engine.roads.refused else MODES[0]
+    return engine.mode if engine.shared.known and not engine.shared.refused else MODES[0]
 
 
 def spread(seconds: Sequence[float]) -> dict[str, Any]:

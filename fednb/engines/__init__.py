@@ -14,7 +14,7 @@ from fednb.engines.loop import Loop
 from fednb.engines.pool import Pool
 from fednb.engines.problem import dealt, problem_of
 from fednb.engines.setting import Setting
-from fednb.engines.stacked import MODES, Roads, Stacked, mode_of
+from fednb.engines.stacked import MODES, SharedSteps, Stacked, mode_of
 
 ENGINES = ("auto", "loop", "pool", "stacked", *(f"stacked:{mode}" for mode in MODES))
 SMALL = 1e9  # samples seen times weights: a run of about ten seconds, below which starting workers does not pay
@@ -29,7 +29,7 @@ _one_at_a_time = threading.Lock()
 class Company:
     """Other runs of this process: what they share on the device, and how many train in the same lanes at a time."""
 
-    roads: Roads | None = None
+    shared: SharedSteps | None = None
     runs: int = 1
 
 
@@ -80,7 +80,7 @@ def choose(
     mode = name.partition(":")[2] or mode_of(where, beside.runs * setting.rounds * int(problem.steps.max()))
     if mode != "eager" and where.type != "cuda":
         raise BadEngine(f"engine = {name!r}: steps are captured on a GPU; use 'stacked', or device='cuda'")
-    return Stacked(problem, mode, room=expected(setting), roads=beside.roads, runs=beside.runs)
+    return Stacked(problem, mode, room=expected(setting), shared=beside.shared, runs=beside.runs)
 
 
 def suits(setting: Setting, where: torch.device) -> None:

@@ -68,7 +68,7 @@ def mode_of(device: torch.device, steps: int) -> str:
     return next((mode for mode in reversed(PAYS) if steps >= PAYS[mode]), "eager")
 
 
-class Roads:
+class SharedSteps:
     """What runs of one process share on a device: lanes for steps of one shape and one method, and captured tests."""
 
     def __init__(self) -> None:
@@ -88,13 +88,24 @@ class Roads:
             if method in self.refused:
                 return None
             try:
-                made = make()
+                made = self._made(make)
             except RuntimeError as error:
                 self.refused.add(method)
                 _say_slower(f"a step of {method.name}", error)
                 return None
             self.known.append(made)
             return made
+
+    def _made(self, make: Callable[[], Lanes]) -> Lanes:
+        """New lanes; where the device has no room for them, in the place of all others that are kept."""
+        try:
+            return make()
+        except torch.OutOfMemoryError:
+            if not self.known:
+                raise
+            self.known.clear()
+            torch.cuda.empty_cache()
+            return make()
 
     def score_for(self, problem: Problem, w: Tensor, b: Tensor, mode: str) -> CapturedScore:
         """The captured test of a problem."""
@@ -109,14 +120,14 @@ class Roads:
 class Stacked(Loop):
     """The whole cohort as one batch of models; in waves, where a GPU has no room for all.
 
-    mode: how steps are taken, see `MODES`. Captured steps are kept in the `roads`, which runs of one process may share.
+    mode: how steps are taken, see `MODES`. Captured steps are `shared` with other runs of this process.
     room: clients of a wave, at most; 0 for as many as there are. runs: those that will train in the same lanes.
     """
 
     name = "stacked"
 
     def __init__(
-        self, problem: Problem, mode: str = "eager", room: int = 0, roads: Roads | None = None, runs: int = 1
+        self, problem: Problem, mode: str = "eager", room: int = 0, shared: SharedSteps | None = None, runs: int = 1
     ) -> None:
         if len(problem.objective.buffers):
             raise NeedsGroupNorm(
@@ -124,7 +135,7 @@ class Stacked(Loop):
             )
         super().__init__(problem)
         self.mode, self.wanted, self.runs = mode, room, runs
-        self.roads, self.shared = roads or Roads(), roads is not None
+        self.shared, self.beside_others = shared or SharedSteps(), shared is not None
         self.room = 0  # not known before the first round
         self.taken = 0  # bytes of a GPU for one gradient of one client
         self.looks: dict[tuple[object, ...], CapturedOracle | None] = {}  # for all methods; by their last layers
@@ -138,7 +149,7 @@ class Stacked(Loop):
 
     def _wave(self, method: Method, s: Server, ids: Sequence[int], rows: dict[str, Tensor]) -> tuple[Cohort, int]:
         plan = self.problem.plan(s.t, list(ids))
-        if isinstance(plan, ResidentPlan) and (self.shared or self.mode != "eager"):
+        if isinstance(plan, ResidentPlan) and (self.beside_others or self.mode != "eager"):
             k = self.problem.cohort(method, s, ids, rows, self._oracle(plan))
             return k, observed_local(method, k, s, partial(self._walk, plan))
         k = self.problem.cohort(method, s, ids, rows, stacked_oracle(self.problem.objective, plan))
@@ -184,12 +195,14 @@ class Stacked(Loop):
         most = max(SHORTEST, 1 << (int(self.problem.steps.max()) - 1).bit_length())
 
         def make() -> Lanes:
-            count = min(self._lanes(len(k.ids)), max(1, self._fitting(method, s, k.ids) if self.shared else self.room))
+            count = min(
+                self._lanes(len(k.ids)), max(1, self._fitting(method, s, k.ids) if self.beside_others else self.room)
+            )
             own = copy(self.problem.objective)
             own.model = deepcopy(own.model)  # which threads would call with weights of their own at the same time
             return Lanes(method, trip, count, most, partial(stacked_oracle, own), self.mode, precision)
 
-        lanes = self.roads.lanes_for(method, trip, most, precision, make)
+        lanes = self.shared.lanes_for(method, trip, most, precision, make)
         return step_by_step(method, k, s) if lanes is None else lanes.travel(trip)
 
     def _lanes(self, clients: int) -> int:
@@ -202,7 +215,7 @@ class Stacked(Loop):
         if self.mode == "eager":
             return super().evaluate(w, b)
         with arithmetic(self.problem.objective.precision):
-            return total(self.problem, [self.roads.score_for(self.problem, w, b, self.mode)(w, b)])
+            return total(self.problem, [self.shared.score_for(self.problem, w, b, self.mode)(w, b)])
 
     def _fitting(self, method: Method, s: Server, ids: Sequence[int]) -> int:
         """How many clients a GPU has room for: one gradient tells what a client takes."""

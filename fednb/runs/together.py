@@ -15,7 +15,7 @@ import torch
 from fednb.core.rounds import Method
 from fednb.engines import Company, device_of
 from fednb.engines.setting import Setting
-from fednb.engines.stacked import Roads
+from fednb.engines.stacked import SharedSteps
 from fednb.runs.experiment import Run, fitted, run
 from fednb.runs.probes import Probe
 
@@ -105,12 +105,12 @@ class _Work:
 
 def _threaded(work: _Work, several: int) -> Iterator[tuple[int, Run | Exception]]:
     """Several runs at a time, each in a thread and on a stream of its own; one that ends makes room for the next."""
-    todo, roads, alike = list(range(len(work.wanted))), Roads(), [each.like() for each in work.wanted]
+    todo, shared, alike = list(range(len(work.wanted))), SharedSteps(), [each.like() for each in work.wanted]
     ended: queue.SimpleQueue[tuple[int, Run | Exception | None]] = queue.SimpleQueue()
     at_work: dict[int, threading.Thread] = {}
 
     def one(at: int) -> None:
-        company = Company(roads, min(several, alike.count(alike[at])))
+        company = Company(shared, min(several, alike.count(alike[at])))
         with _own_stream(work.device):
             ended.put((at, work.make(at, company)))
 

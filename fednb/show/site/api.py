@@ -15,8 +15,8 @@ GROUPS = {
     "Run something": ("Setting", "run", "Federation", "replay", "Probe", "__version__"),
     "Methods": ("method", "methods", "card", "cost", "spec_grad_filter", "Method", "Part", "part", "P", "L", "parts"),
     "Filters": ("filters",),
-    "Look at data and runs": ("class_counts", "skew", "list_runs", "histories", "gains", "to_target", "spectra", "drift",
-                              "embed", "features", "cka", "hessian", "landscape"),
+    "Look at data and runs": ("class_counts", "skew", "list_runs", "histories", "gains", "to_target", "spectra",
+                              "drift", "embed", "features", "cka", "hessian", "landscape"),
     "Pictures": ("plots",),
     "Papers": ("papers", "page", "compare", "verdict"),
 }  # fmt: skip
