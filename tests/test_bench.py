@@ -160,7 +160,7 @@ def test_the_way_is_the_one_that_was_taken():
     assert mode_taken(engine) == "eager"
     engine.shared.known.append(object())
     assert mode_taken(engine) == "graph"
-    engine.shared.refused.add(method("fedavg"))
+    engine.shared.refused.add((method("fedavg"), "fp32"))
     assert mode_taken(engine) == "eager"
 
 

@@ -152,6 +152,17 @@ def test_any_number_of_lanes_gives_the_same_weights(monkeypatch, count):
     assert shared.known[0].count == min(count, 6)
 
 
+def test_models_of_one_layout_and_another_form_have_lanes_of_their_own():
+    """Weights of the same names and shapes, and convolutions that meet something else at the border."""
+    m, shared = method("FedAvg"), SharedSteps()
+    trained(Stacked(problem_of(SMALL, 0), shared=shared), SMALL, m, 0)
+    engines = [Loop(problem_of(SMALL, 0)), Stacked(problem_of(SMALL, 0), shared=shared)]
+    for engine in engines:
+        engine.problem.objective.model.conv1.padding_mode = "circular"
+    same(*(trained(engine, SMALL, m, 0) for engine in reversed(engines)))
+    assert len(shared.known) == 2
+
+
 def test_a_failure_in_the_lanes_is_everyones_and_ends_nobody_silently(monkeypatch):
     """Whoever drives meets it; those who wait must not wait for ever."""
     launched = Launched.__call__

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,11 +21,13 @@ from torch import Tensor
 from fednb.core.record import Cohort, Oracle, Record, Server
 from fednb.core.rounds import Method, local_step
 from fednb.data.resident import ResidentPlan
-from fednb.engines.captured import FIXED, Buffers, Launched, OracleOf, plan_of, room_for_batches
+from fednb.engines.captured import FIXED, Buffers, Launched, plan_of, room_for_batches
+from fednb.engines.objective import Objective
 
 BESIDE = ("steps", "n", "samples")  # what a cohort has beside its rows, one number per client
 OF_RUN = {"k": ("nominal_steps", "epochs", "lr_decay", "first_lr"), "s": ("N", "samples", "seed")}  # stay for a run
 OF_ROUND = {"k": ("ids", "labels", "min_steps", "max_steps", "counts"), "s": ("t",)}  # differ from round to round
+OracleOf = Callable[[Objective, ResidentPlan], Oracle]
 STEPS = 4  # taken at a time, before clients that wait are let in
 AHEAD = 2  # times so many steps may be under way on the device before the host waits
 
@@ -54,13 +56,14 @@ class Lanes:
     """A method's step for `count` clients at once, and the clients in them. Runs may share it, a thread each.
 
     trip: the first that goes through it; its shapes and numbers decide which others can.
-    most: the steps of a round that there is room for. mode: see `fednb.engines.stacked.MODES`.
+    most: the steps of a round that there is room for. objective: one with a model that nobody else calls.
+    mode: see `fednb.engines.stacked.MODES`.
     """
 
     def __init__(
-        self, method: Method, trip: Trip, count: int, most: int, oracle_of: OracleOf, mode: str, precision: str
+        self, method: Method, trip: Trip, count: int, most: int, objective: Objective, oracle_of: OracleOf, mode: str
     ) -> None:
-        self.method, self.count, self.most, self.precision = method, count, most, precision
+        self.method, self.count, self.most, self.form = method, count, most, objective.form
         self.buffers = {name: x.new_zeros(count, x.shape[-1]) for name, x in trip.rows.items() if name[0] == "k"}
         self.buffers |= room_for_batches(trip.plan, count, most)
         self.buffers["step"] = self.buffers["step"].expand(count, 1).clone()
@@ -71,7 +74,7 @@ class Lanes:
         self.asked = 0
 
         def step(b: Buffers, noted: set[str] | None = None) -> None:
-            twin, server = _twin_of(k, b, oracle_of(plan_of(plan, b))), _twin(s, b)
+            twin, server = _twin_of(k, b, oracle_of(objective, plan_of(plan, b))), _twin(s, b)
             if noted is not None:
                 _note_reads("k", twin, noted)
                 _note_reads("s", server, noted)
@@ -90,9 +93,8 @@ class Lanes:
         self.buffers |= {name: x.clone() for name, x in abreast.items() if name[2:] in self.read}
         self.constants = sorted(noted & _named(OF_RUN))
         self.numbers = self._numbers(trip)
-        self.launch = Launched(
-            lambda b: step(b), self.buffers, mode, f"a step of {method.name} for {count} clients", precision
-        )
+        what = f"a step of {method.name} for {count} clients"
+        self.launch = Launched(lambda b: step(b), self.buffers, mode, what, objective.precision)
         self.inside: dict[int, tuple[Trip, int, int]] = {}  # by lane: whose client, its row, the steps it has left
         self.trips: deque[Trip] = deque()  # some of whose clients wait to be let in
         self.changed = threading.Condition()
@@ -110,11 +112,14 @@ class Lanes:
         told = [vars(records[name[0]])[name[2:]] for name in self.constants]
         return [x for x in given if not isinstance(x, Tensor)] + told
 
-    def fits(self, method: Method, trip: Trip, most: int, precision: str) -> bool:
-        """True if the clients of a trip can go through these lanes; its run has rounds of at most so many steps."""
+    def fits(self, method: Method, trip: Trip, most: int, form: str) -> bool:
+        """True if the clients of a trip can go through these lanes; its run has rounds of at most so many steps.
+
+        form: that of the run's objective.
+        """
         b, plan = self.buffers, trip.plan
         return (
-            (method, precision) == (self.method, self.precision)
+            (method, form) == (self.method, self.form)
             and most <= self.most
             and plan.home.data.x is b[f"{FIXED}x"]
             and (plan.how is None) == ("how" not in b)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from copy import copy
+from copy import copy, deepcopy
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -42,6 +43,17 @@ class Objective:
         self.layout = Layout.of_parameters(model)
         self.buffers = Layout.of({k: v for k, v in model.named_buffers() if v.is_floating_point()})
         self.fixed = 0
+
+    @cached_property
+    def form(self) -> str:
+        """What is computed here apart from the weights: the precision, and the model in words."""
+        return f"{self.precision} {self.model!r}"
+
+    def by_itself(self) -> Objective:
+        """This objective with a model of its own: a model must not be called by two threads at the same time."""
+        twin = copy(self)
+        twin.model = deepcopy(self.model)
+        return twin
 
     def only_last(self, layers: int | None) -> Objective:
         """This objective with a gradient that is zero but in so many layers at the end; itself where none is named."""

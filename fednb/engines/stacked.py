@@ -6,7 +6,6 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from copy import copy, deepcopy
 from functools import partial
 from math import ceil, inf
 
@@ -73,24 +72,22 @@ class SharedSteps:
 
     def __init__(self) -> None:
         self.known: deque[Lanes] = deque(maxlen=MOST_KEPT)
-        self.refused: set[Method] = set()  # whose steps cannot be captured
+        self.refused: set[tuple[Method, str]] = set()  # whose steps cannot be captured, with this form of objective
         self.scores: deque[CapturedScore] = deque(maxlen=MOST_KEPT)
         self.making = threading.Lock()
 
-    def lanes_for(
-        self, method: Method, trip: Trip, most: int, precision: str, make: Callable[[], Lanes]
-    ) -> Lanes | None:
-        """Lanes that a trip fits in: some that are there, or new ones; None where they cannot be made."""
+    def lanes_for(self, method: Method, trip: Trip, most: int, form: str, make: Callable[[], Lanes]) -> Lanes | None:
+        """Lanes that a trip fits in (see `Lanes.fits`): some that are there, or new; None where they cannot be made."""
         with self.making:
             for lanes in self.known:
-                if lanes.fits(method, trip, most, precision):
+                if lanes.fits(method, trip, most, form):
                     return lanes
-            if method in self.refused:
+            if (method, form) in self.refused:
                 return None
             try:
                 made = self._made(make)
             except RuntimeError as error:
-                self.refused.add(method)
+                self.refused.add((method, form))
                 _say_slower(f"a step of {method.name}", error)
                 return None
             self.known.append(made)
@@ -176,10 +173,8 @@ class Stacked(Loop):
                 if 2 * self.room * self.taken > _free(w.device):  # as much as this takes the step will take too
                     raise RuntimeError("the GPU has no room for another graph beside that of the steps")
                 g = w if last is None else w[:, -self.problem.objective.layout.top(last) :]  # one like it
-                size, oracle_of = (
-                    (self.room, int(self.problem.steps.max())),
-                    partial(stacked_oracle, self.problem.objective),
-                )
+                size = self.room, int(self.problem.steps.max())
+                oracle_of = partial(stacked_oracle, self.problem.objective)
                 made = CapturedOracle(w, b, g, plan, size, oracle_of, last, self.problem.objective.precision)
                 self.looks[(last,)] = made
             except RuntimeError as error:
@@ -191,18 +186,15 @@ class Stacked(Loop):
         """The steps of a round through lanes; launch by launch where that cannot be."""
         if k.told:  # a told loss draws by the step's number, in Python
             return step_by_step(method, k, s)
-        trip, precision = Trip(k, s, plan), self.problem.objective.precision
+        trip, objective = Trip(k, s, plan), self.problem.objective
         most = max(SHORTEST, 1 << (int(self.problem.steps.max()) - 1).bit_length())
 
         def make() -> Lanes:
-            count = min(
-                self._lanes(len(k.ids)), max(1, self._fitting(method, s, k.ids) if self.beside_others else self.room)
-            )
-            own = copy(self.problem.objective)
-            own.model = deepcopy(own.model)  # which threads would call with weights of their own at the same time
-            return Lanes(method, trip, count, most, partial(stacked_oracle, own), self.mode, precision)
+            room = self._fitting(method, s, k.ids) if self.beside_others else self.room
+            count = min(self._lanes(len(k.ids)), room)
+            return Lanes(method, trip, count, most, objective.by_itself(), stacked_oracle, self.mode)
 
-        lanes = self.shared.lanes_for(method, trip, most, precision, make)
+        lanes = self.shared.lanes_for(method, trip, most, objective.form, make)
         return step_by_step(method, k, s) if lanes is None else lanes.travel(trip)
 
     def _lanes(self, clients: int) -> int:

@@ -25,7 +25,7 @@ from fednb.base.version import __version__, commit
 from fednb.core.record import Server, Table
 from fednb.core.rounds import Method, observed_server
 from fednb.data import identity
-from fednb.engines import Company, Engine, Pool, choose
+from fednb.engines import Company, Engine, Pool, Stacked, choose
 from fednb.engines.objective import wait_for
 from fednb.engines.problem import participants
 from fednb.engines.setting import Setting
@@ -190,8 +190,9 @@ def run(
         wanted.entry.set_aside()
     identity.check(wanted.about.get("data"), setting.data, wanted.key, thoroughly=not wanted.entry.ended)
     if not wanted.entry.ended:
-        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(home() / "compiled"))  # for processes to come
         made = choose(engine, wanted.setting, method, wanted.seed, device=device, workers=workers, beside=beside)
+        if isinstance(made, Stacked) and made.mode == "compiled":  # for processes to come
+            os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(home() / "compiled"))
         with wanted.entry.lock() as held:
             if not wanted.entry.ended:
                 with _watching(progress, wanted) as watch:
