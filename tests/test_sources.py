@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -176,14 +177,32 @@ def test_damaged_idx_files_are_reported(folder, file, damage):
         load("fashion-mnist")
 
 
-def test_made_cifar_fails_torchvisions_checksum(folder):
+def test_a_cifar_file_is_not_read_unless_its_sum_is_the_published_one(folder):
+    """Pickled files can do anything when they are read."""
     made = folder / "cifar-10-batches-py"
     made.mkdir()
     batch = pickle.dumps({"data": np.zeros((1, 3072), np.uint8), "labels": [0]})
     for file in sources.find("cifar10").reader.files:
         (made / file).write_bytes(batch)
-    with pytest.raises(DataNotFound, match=r"'cifar10' in .* are damaged: Dataset not found or corrupted"):
+    with pytest.raises(
+        DataNotFound, match=r"'cifar10' in .* are damaged: data_batch_1 has the md5 sum .*, expected c99c"
+    ):
         load("cifar10")
+
+
+def test_cifar_files_become_images_and_labels(folder):
+    """Five files for training and one for testing: red before green before blue, row by row."""
+    made = folder / "cifar-10-batches-py"
+    made.mkdir()
+    x = np.arange(6 * 3072, dtype=np.int64).reshape(6, 1, 3072) % 251
+    named = sources.find("cifar10").reader.files
+    for i, file in enumerate(named[:-1]):
+        (made / file).write_bytes(pickle.dumps({"data": x[i].astype(np.uint8), "labels": [i]}))
+    (made / named[-1]).write_bytes(b"")
+    reader = replace(sources.find("cifar10").reader, sums=tuple(files.md5(made / file) for file in named[:-1]))
+    found = reader.present(folder)
+    assert found.y.tolist() == [0, 1, 2, 3, 4] and found.y_test.tolist() == [5]
+    assert found.x.shape == (5, 3, 32, 32) and found.x_test[0, 1, 2, 3] == (5 * 3072 + 1024 + 2 * 32 + 3) % 251
 
 
 class Interrupted:

@@ -11,7 +11,7 @@ from fednb.data.dataset import Damaged, DataNotFound, Dataset, Source, UnknownDa
 from fednb.data.domains import OFFICE, Domains
 from fednb.data.files import root
 from fednb.data.looks import LOOKS, InLooks
-from fednb.data.pictures import Blood, Digits, Idx, TinyImageNet, Torchvision
+from fednb.data.pictures import Blood, Cifar, Digits, Idx, TinyImageNet
 from fednb.data.text import LENGTH, UNKNOWN, VOCABULARY, WINDOW, Roles, Topics
 from fednb.data.writers import Writers
 
@@ -32,6 +32,12 @@ __all__ = [
 IDX = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 FASHION = Idx("FashionMNIST", "FashionMNIST/raw", IDX)
 CIFAR10_FILES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "batches.meta")
+CIFAR10 = Cifar("CIFAR10", "cifar-10-batches-py", CIFAR10_FILES, (
+    "c99cafc152244af753f735de768cd75f", "d4bba439e000b95fd0a9bffe97cbabec", "54ebc095f3ab1f0389bbae665268c751",
+    "634d18415352ddfa80567beed471001a", "482c414d41f54cd18b22e5b47cb7c3cb", "40351d587109b95175f43aff81a1287e",
+))  # fmt: skip
+CIFAR100 = Cifar("CIFAR100", "cifar-100-python", ("train", "test", "meta"),
+                 ("16019d7e3df5f24257cddd939b257f8d", "f0ef6b0ae62326f3e7ffdfab6717acfc"), "fine_labels")  # fmt: skip
 HALF = ((0.5,), (0.5,))
 HALVES = ((0.5,) * 3, (0.5,) * 3)
 
@@ -42,12 +48,11 @@ CATALOGUE = (
     Source("fashion-mnist", 10, (1, 28, 28), 60000, 10000, FASHION, *HALF),
     # FL-Simulator, and FedLESAM, FedWMSAM, FedDyn and FedFSA with it: crop from padding 4, mirror
     Source(
-        "cifar10", 10, (3, 32, 32), 50000, 10000, Torchvision("CIFAR10", "cifar-10-batches-py", CIFAR10_FILES),
+        "cifar10", 10, (3, 32, 32), 50000, 10000, CIFAR10,
         (0.491, 0.482, 0.447), (0.247, 0.243, 0.262), pad=4, flip=True,
     ),
     Source(
-        "cifar100", 100, (3, 32, 32), 50000, 10000,
-        Torchvision("CIFAR100", "cifar-100-python", ("train", "test", "meta")),
+        "cifar100", 100, (3, 32, 32), 50000, 10000, CIFAR100,
         (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761), pad=4, flip=True,
     ),
     # FedFSA's released code: 0.5 / 0.5, crop from padding 4, mirror
