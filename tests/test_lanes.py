@@ -2,6 +2,7 @@
 
 import threading
 from math import ceil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -69,6 +70,7 @@ def same(found, wanted):
     assert found[2] == pytest.approx(wanted[2], rel=1e-12)
 
 
+CHANGE_THE_DECAY = ("FedProx", "FedDyn", "FedSMOO")  # half of their pull goes into the weight decay, a constant
 NAMES = ["FedAvg", "SCAFFOLD", "FedSMOO", "FedCM", "FedWMSAM", "SpecGradFilter-FedDyn", "q-FedAvg", "FedCR"]
 
 
@@ -94,13 +96,57 @@ def test_other_partitions_rates_and_rounds_share_lanes():
 
 @pytest.mark.parametrize("other, m", [
     ({"weight_decay": 0.1}, "FedAvg"), ({"batch": 7}, "FedAvg"), ({"clip_norm": 1.0}, "FedAvg"),
-    ({}, "FedSAM"), ({}, "fedavg + gradient(randomband(0.1))"),
+    ({}, "fedavg + gradient(randomband(0.1))"),
 ], ids=str)  # fmt: skip
 def test_what_is_a_constant_of_the_step_needs_lanes_of_its_own(other, m):
-    """Another decay, batch or clip, another radius, bands drawn by another seed."""
+    """Another decay, batch or clip, bands drawn by another seed."""
     m = method(m)
-    beside = m.but(rho=0.3) if m.name == "FedSAM" else m
-    runs = [(SMALL, m, 0), (SMALL.but(**other), beside, 1)]
+    runs = [(SMALL, m, 0), (SMALL.but(**other), m, 1)]
+    found, shared = together(runs)
+    for each, run in zip(found, runs, strict=True):
+        same(each, alone(*run))
+    assert len(shared.known) == 2
+
+
+@pytest.mark.parametrize("name, other", [
+    ("FedSAM", {"rho": 0.3}), ("FedProx", {"mu": 0.5}), ("FedCM", {"alpha": 0.4}), ("FedDyn", {"beta": 3.0}),
+    ("FedFSA", {"rho": 0.2}), ("FedSMOO", {"rho": 0.3, "beta": 5.0}), ("FedLESAM-D", {"rho": 0.3}),
+])  # fmt: skip
+def test_runs_with_other_numbers_of_their_parts_share_lanes(name, other):
+    """A radius, a pull, a share of momentum: each client's step has those of its own run."""
+    runs = [(SMALL, method(name), 0), (SMALL, method(name, **other), 0)]
+    found, shared = together(runs)
+    for each, run in zip(found, runs, strict=True):
+        same(each, alone(*run))
+    assert not torch.equal(found[0][0], found[1][0])
+    assert len(shared.known) == (2 if name in CHANGE_THE_DECAY else 1)
+
+
+@part
+class Branching(Part):
+    """Compares its number in Python."""
+
+    by: float = 2.0
+
+    def correct(self, k, s, v):
+        """v ← by · v, where by > 1"""
+        return self.by * v if self.by > 1 else v
+
+
+@part
+class Mixing(Part):
+    """Has its number meet other rows than its own, if it is one by lane."""
+
+    by: float = 2.0
+
+    def correct(self, k, s, v):
+        """v ← by · v"""
+        return (self.by * v[:, None].expand(-1, len(v), -1))[:, -1]
+
+
+@pytest.mark.parametrize("part", [Branching, Mixing])
+def test_numbers_that_cannot_be_given_by_lane_are_constants(part):
+    runs = [(SMALL, Method("numbered", part(by)), 0) for by in (2.0, 0.5)]
     found, shared = together(runs)
     for each, run in zip(found, runs, strict=True):
         same(each, alone(*run))
@@ -189,7 +235,7 @@ def test_lanes_take_the_place_of_others_where_there_is_no_room():
             raise answer
         return answer
 
-    assert shared.lanes_for(method("FedAvg"), None, 64, "fp64", make) is made
+    assert shared.lanes_for(SimpleNamespace(method=method("FedAvg")), 64, "fp64", make) is made
     assert list(shared.known) == [made]
 
 

@@ -2,54 +2,27 @@
 
 Clients differ in how many steps they take, so that a cohort that trains abreast waits for its longest. Here each lane
 holds one client: its rows, those of its run's server, its batches, the number of its next step, in buffers that never
-move. What is traced and captured is `fednb.core.rounds.local_step` itself: methods know nothing of lanes, and nothing
-that a client computes depends on who is beside it.
+move. Methods know nothing of lanes, and nothing that a client computes depends on who is beside it.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fednb.core.record import Cohort, Oracle, Record, Server
-from fednb.core.rounds import Method, local_step
-from fednb.data.resident import ResidentPlan
-from fednb.engines.captured import FIXED, Buffers, Launched, plan_of, room_for_batches
+from fednb.core.record import Record
+from fednb.engines.captured import FIXED, Launched, room_for_batches
+from fednb.engines.lane_step import OF_ROUND, OF_RUN, OracleOf, Step, Trip, alike, moment, named
 from fednb.engines.objective import Objective
 
-BESIDE = ("steps", "n", "samples")  # what a cohort has beside its rows, one number per client
-OF_RUN = {"k": ("nominal_steps", "epochs", "lr_decay", "first_lr"), "s": ("N", "samples", "seed")}  # stay for a run
-OF_ROUND = {"k": ("ids", "labels", "min_steps", "max_steps", "counts"), "s": ("t",)}  # differ from round to round
-OracleOf = Callable[[Objective, ResidentPlan], Oracle]
 STEPS = 4  # taken at a time, before clients that wait are let in
 AHEAD = 2  # times so many steps may be under way on the device before the host waits
-
-
-@dataclass(eq=False)
-class Trip:
-    """The clients of one run in one round, on their way through the lanes."""
-
-    k: Cohort
-    s: Server
-    plan: ResidentPlan
-    out: Buffers = field(default_factory=dict)  # what they have in the end, `[C, D]` by name
-    failure: BaseException | None = None
-
-    def __post_init__(self) -> None:
-        self.steps: list[int] = self.k.counts.view(-1).tolist()
-        self.waiting = sorted(range(len(self.steps)), key=lambda row: (self.steps[row], -row))  # the longest last
-        self.left = len(self.steps)  # clients that are not out again
-        self.over = False
-        self.rows = _of_cohort(self.k) | _of_server(self.s)
-        self.ready = _moment(self.plan.index.device)  # when the device may read the rows
-        self.done: torch.cuda.Event | None = None  # when it has written the last of `out`
 
 
 class Lanes:
@@ -60,41 +33,22 @@ class Lanes:
     mode: see `fednb.engines.stacked.MODES`.
     """
 
-    def __init__(
-        self, method: Method, trip: Trip, count: int, most: int, objective: Objective, oracle_of: OracleOf, mode: str
-    ) -> None:
-        self.method, self.count, self.most, self.form = method, count, most, objective.form
+    def __init__(self, trip: Trip, count: int, most: int, objective: Objective, oracle_of: OracleOf, mode: str) -> None:
+        self.count, self.most, self.form = count, most, objective.form
         self.buffers = {name: x.new_zeros(count, x.shape[-1]) for name, x in trip.rows.items() if name[0] == "k"}
         self.buffers |= room_for_batches(trip.plan, count, most)
         self.buffers["step"] = self.buffers["step"].expand(count, 1).clone()
-        abreast = {name: x.expand(count, -1) for name, x in trip.rows.items() if name[0] == "s"}
-        k, s, plan = _without_rows(trip.k), _without_rows(trip.s), trip.plan
-        self.written: list[str] = []
-        self.read: frozenset[str] = frozenset()
-        self.asked = 0
-
-        def step(b: Buffers, noted: set[str] | None = None) -> None:
-            twin, server = _twin_of(k, b, oracle_of(objective, plan_of(plan, b))), _twin(s, b)
-            if noted is not None:
-                _note_reads("k", twin, noted)
-                _note_reads("s", server, noted)
-            local_step(method, twin, server)
-            new = {**twin.values(twin.buffers), "samples": vars(twin)["samples"]}
-            self.written = [name for name, x in new.items() if x is not b[f"k.{name}"]]
-            self.read, self.asked = server.heard, twin.asked
-            for name in self.written:
-                b[f"k.{name}"].copy_(new[name])
-            b["step"].add_(1)
-
-        noted: set[str] = set()
-        step({name: x if name.startswith(FIXED) else x.clone() for name, x in self.buffers.items()} | abreast, noted)
-        if changing := sorted(noted & _named(OF_ROUND)):
+        step = Step(trip, objective, oracle_of)
+        tried = step.tried(trip, self.buffers)
+        if changing := sorted(tried.noted & named(OF_ROUND)):
             raise RuntimeError(f"its steps read {changing[0]}, which differs from round to round")
-        self.buffers |= {name: x.clone() for name, x in abreast.items() if name[2:] in self.read}
-        self.constants = sorted(noted & _named(OF_RUN))
+        self.method, self.takes_numbers = alike(trip.method) if tried.numbers else trip.method, tried.numbers
+        wanted = {f"s.{name}" for name in step.read} | {name for name in trip.rows if name[0] == "m" and tried.numbers}
+        self.buffers |= {name: x.expand(count, -1).clone() for name, x in trip.rows.items() if name in wanted}
+        self.step, self.constants = step, sorted(tried.noted & named(OF_RUN))
         self.numbers = self._numbers(trip)
-        what = f"a step of {method.name} for {count} clients"
-        self.launch = Launched(lambda b: step(b), self.buffers, mode, what, objective.precision)
+        what = f"a step of {trip.method.name} for {count} clients"
+        self.launch = Launched(step, self.buffers, mode, what, objective.precision)
         self.inside: dict[int, tuple[Trip, int, int]] = {}  # by lane: whose client, its row, the steps it has left
         self.trips: deque[Trip] = deque()  # some of whose clients wait to be let in
         self.changed = threading.Condition()
@@ -112,14 +66,15 @@ class Lanes:
         told = [vars(records[name[0]])[name[2:]] for name in self.constants]
         return [x for x in given if not isinstance(x, Tensor)] + told
 
-    def fits(self, method: Method, trip: Trip, most: int, form: str) -> bool:
+    def fits(self, trip: Trip, most: int, form: str) -> bool:
         """True if the clients of a trip can go through these lanes; its run has rounds of at most so many steps.
 
         form: that of the run's objective.
         """
         b, plan = self.buffers, trip.plan
         return (
-            (method, form) == (self.method, self.form)
+            (alike(trip.method) if self.takes_numbers else trip.method) == self.method
+            and form == self.form
             and most <= self.most
             and plan.home.data.x is b[f"{FIXED}x"]
             and (plan.how is None) == ("how" not in b)
@@ -133,7 +88,7 @@ class Lanes:
 
         Whoever waits drives for all: lets clients in, launches steps, lets clients out, until its own are done.
         """
-        trip.out = {name: torch.empty_like(trip.rows[f"k.{name}"]) for name in self.written}
+        trip.out = {name: torch.empty_like(trip.rows[f"k.{name}"]) for name in self.step.written}
         with self.changed:
             self.trips.append(trip)
             while not trip.over:
@@ -157,9 +112,9 @@ class Lanes:
     def _give(self, trip: Trip) -> None:
         k = trip.k
         own = dict(trip.out)
-        vars(k).update(samples=own.pop("samples"), evaluations=k.evaluations + self.asked * k.counts)
+        vars(k).update(samples=own.pop("samples"), evaluations=k.evaluations + self.step.asked * k.counts)
         k.receive(own)
-        trip.s.receive({}, self.read)
+        trip.s.receive({}, self.step.read)
 
     def _drive(self, trip: Trip) -> None:
         try:
@@ -221,72 +176,13 @@ class Lanes:
     def _say_over(self, trips: Iterable[Trip]) -> None:
         with self.changed:
             for trip in trips:
-                trip.done = _moment(self.buffers["step"].device)
+                trip.done = moment(self.buffers["step"].device)
                 trip.over = True
             self.changed.notify_all()
 
     def _keep_pace(self) -> None:
         """Wait until no more than a few steps are under way: clients could not be let in between them."""
-        if (now := _moment(self.buffers["step"].device)) is not None:
+        if (now := moment(self.buffers["step"].device)) is not None:
             self.under_way.append(now)
             if len(self.under_way) > AHEAD:
                 self.under_way.popleft().synchronize()
-
-
-def _moment(device: torch.device) -> torch.cuda.Event | None:
-    """An event behind all that this thread gave to a GPU so far."""
-    if device.type != "cuda":
-        return None
-    event = torch.cuda.Event(blocking=True)
-    event.record(torch.cuda.current_stream(device))
-    return event
-
-
-def _of_cohort(k: Cohort) -> Buffers:
-    """Every tensor that a step may read or write of the clients, a row for each."""
-    own = {name: x for name, x in k.values(k.names).items() if isinstance(x, Tensor)}
-    return {f"k.{name}": x for name, x in (own | {name: vars(k)[name] for name in BESIDE}).items()}
-
-
-def _of_server(s: Server) -> Buffers:
-    return {f"s.{name}": x for name, x in s.values(s.names).items() if isinstance(x, Tensor)}
-
-
-def _without_rows(record: Any) -> Any:
-    """A copy whose tensors are one number each: what is kept of a round must not keep its memory."""
-    rows = {name: x for name, x in record.values(record.names).items() if isinstance(x, Tensor)}
-    beside = {name: x.new_zeros(1, 1) for name in BESIDE if isinstance(x := vars(record).get(name), Tensor)}
-    return record.borrowing({name: x.new_zeros(1, 1) for name, x in rows.items()}, **beside, **_nobody(record))
-
-
-def _nobody(record: Any) -> dict[str, Any]:
-    return {"oracle": None} if isinstance(record, Cohort) else {}
-
-
-def _twin_of(k: Cohort, b: Buffers, oracle: Oracle) -> Cohort:
-    """The cohort of those who are in the lanes, each at its own step."""
-    values = {name: b[f"k.{name}"] for name in k.names if f"k.{name}" in b}
-    beside = {name: b[f"k.{name}"] for name in BESIDE}
-    active = beside["steps"] > b["step"]
-    return k.borrowing(values, **beside, oracle=oracle, step=b["step"], active=active, fresh=True, asked=0)
-
-
-def _twin(s: Server, b: Buffers) -> Server:
-    """The servers of those who are in the lanes, a row for each."""
-    return s.borrowing({name: b[f"s.{name}"] for name in s.names if f"s.{name}" in b})
-
-
-def _named(names: dict[str, tuple[str, ...]]) -> set[str]:
-    return {f"{whose}.{name}" for whose in names for name in names[whose]}
-
-
-def _note_reads(whose: str, record: Record, noted: set[str]) -> None:
-    """Note as "k.NAME" or "s.NAME" which numbers of its run or round are read on a record."""
-
-    def read(self: Record, name: str) -> Any:
-        if name in OF_RUN[whose] or name in OF_ROUND[whose]:
-            noted.add(f"{whose}.{name}")
-        return object.__getattribute__(self, name)
-
-    watched = type(type(record).__name__, (type(record),), {"__getattribute__": read})
-    object.__setattr__(record, "__class__", watched)

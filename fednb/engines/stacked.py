@@ -19,7 +19,8 @@ from fednb.core.rounds import Method, blank, observed_local, step_by_step
 from fednb.data.plan import Plan
 from fednb.data.resident import ResidentPlan
 from fednb.engines.captured import CapturedOracle
-from fednb.engines.lanes import Lanes, Trip
+from fednb.engines.lane_step import Trip
+from fednb.engines.lanes import Lanes
 from fednb.engines.loop import Loop, total
 from fednb.engines.objective import Objective, arithmetic
 from fednb.engines.problem import Problem
@@ -76,19 +77,19 @@ class SharedSteps:
         self.scores: deque[CapturedScore] = deque(maxlen=MOST_KEPT)
         self.making = threading.Lock()
 
-    def lanes_for(self, method: Method, trip: Trip, most: int, form: str, make: Callable[[], Lanes]) -> Lanes | None:
+    def lanes_for(self, trip: Trip, most: int, form: str, make: Callable[[], Lanes]) -> Lanes | None:
         """Lanes that a trip fits in (see `Lanes.fits`): some that are there, or new; None where they cannot be made."""
         with self.making:
             for lanes in self.known:
-                if lanes.fits(method, trip, most, form):
+                if lanes.fits(trip, most, form):
                     return lanes
-            if (method, form) in self.refused:
+            if (trip.method, form) in self.refused:
                 return None
             try:
                 made = self._made(make)
             except RuntimeError as error:
-                self.refused.add((method, form))
-                _say_slower(f"a step of {method.name}", error)
+                self.refused.add((trip.method, form))
+                _say_slower(f"a step of {trip.method.name}", error)
                 return None
             self.known.append(made)
             return made
@@ -186,15 +187,15 @@ class Stacked(Loop):
         """The steps of a round through lanes; launch by launch where that cannot be."""
         if k.told:  # a told loss draws by the step's number, in Python
             return step_by_step(method, k, s)
-        trip, objective = Trip(k, s, plan), self.problem.objective
+        trip, objective = Trip(method, k, s, plan), self.problem.objective
         most = max(SHORTEST, 1 << (int(self.problem.steps.max()) - 1).bit_length())
 
         def make() -> Lanes:
             room = self._fitting(method, s, k.ids) if self.beside_others else self.room
             count = min(self._lanes(len(k.ids)), room)
-            return Lanes(method, trip, count, most, objective.by_itself(), stacked_oracle, self.mode)
+            return Lanes(trip, count, most, objective.by_itself(), stacked_oracle, self.mode)
 
-        lanes = self.shared.lanes_for(method, trip, most, objective.form, make)
+        lanes = self.shared.lanes_for(trip, most, objective.form, make)
         return step_by_step(method, k, s) if lanes is None else lanes.travel(trip)
 
     def _lanes(self, clients: int) -> int:

@@ -43,7 +43,7 @@ def reads(name: str) -> str:
     return "text" if find(name) in FOR_TEXT else "images"
 
 
-_one_at_a_time = threading.Lock()  # layers draw their weights from torch's one generator
+_one_at_a_time = threading.RLock()  # layers draw their weights from torch's one generator
 
 
 def build(name: str, classes: int, input: tuple[int, ...], seed: int = 0) -> nn.Module:

@@ -14,6 +14,7 @@ import torch
 
 from fednb.core.rounds import Method
 from fednb.engines import Company, device_of
+from fednb.engines.lane_step import alike
 from fednb.engines.setting import Setting
 from fednb.engines.stacked import SharedSteps
 from fednb.runs.experiment import Run, fitted, run
@@ -37,7 +38,7 @@ class Wanted:
     def like(self) -> tuple[Any, ...]:
         """What runs have in common that can train in the same lanes; the shapes of their rounds decide in the end."""
         setting = fitted(self.setting, self.method)
-        return self.method, *(getattr(setting, name) for name in SHARED)
+        return alike(self.method), *(getattr(setting, name) for name in SHARED)
 
 
 class TimeIsUp(Exception):
