@@ -47,7 +47,7 @@ def test_each_run_is_the_one_that_it_would_be_alone(monkeypatch, store, at_once,
 
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_no_round_is_begun_after_the_time_and_the_next_call_goes_on(monkeypatch, store, at_once):
-    """The clock jumps in the second round: both runs keep what they have, nothing is given."""
+    """The clock jumps when the first run has its second round: each keeps what it has, nothing is given."""
     clock = [0.0]
     monkeypatch.setattr(together.time, "monotonic", lambda: clock[0])
 
@@ -56,7 +56,7 @@ def test_no_round_is_begun_after_the_time_and_the_next_call_goes_on(monkeypatch,
 
     kept = list(run_all(WANTED[:2], engine="stacked", device="cpu", at_once=at_once, until=1.0, on_round=second_round))
     saved = [len(run_of(w.setting, w.method, w.seed).rows) for w in WANTED[:2]]
-    assert kept == [] and saved[0] == 2 and saved[1] in ((0,) if at_once == 1 else (1, 2))
+    assert kept == [] and sorted(saved) in ([[0, 2]] if at_once == 1 else [[1, 2], [2, 2]])
     assert list(run_all(WANTED[:2], device="cpu", at_once=at_once, until=1.0)) == [], "no time, no run"
     monkeypatch.undo()
     monkeypatch.setenv("FEDNB_STORE", str(store / "store"))
