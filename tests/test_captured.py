@@ -11,9 +11,10 @@ from fednb.core.record import Table
 from fednb.core.rounds import observed_server
 from fednb.engines import captured, choose, expected
 from fednb.engines.lane_step import alike
+from fednb.engines.loop import Loop
 from fednb.engines.problem import participants, problem_of
 from fednb.engines.setting import Setting
-from fednb.engines.stacked import PAYS, Stacked, mode_of
+from fednb.engines.stacked import PAYS, SharedSteps, Stacked, mode_of
 from fednb.runs.experiment import fitted
 
 SMALL = Setting(data="digits", model="cnn-small", partition="dirichlet(alpha=0.5)", clients=6, participation=0.5,
@@ -77,6 +78,28 @@ def test_what_cannot_be_captured_is_taken_step_by_step(monkeypatch, capsys):
     assert torch.equal(w, wanted) and seen == counted
     said = capsys.readouterr().err
     assert said.count("a step of SCAFFOLD cannot be captured, and is slower: operation not permitted") == 1
+
+
+def test_a_model_is_tested_by_a_captured_graph_that_runs_share():
+    """Another seed's model through the same graph, with the loop's numbers."""
+    shared = SharedSteps()
+    for seed in (0, 1):
+        problem = problem_of(SMALL, seed)
+        w, b = problem.objective.start(torch.float64, torch.device("cpu"))
+        found = Stacked(problem, "graph", shared=shared).evaluate(w, b)
+        assert found == pytest.approx(Loop(problem).evaluate(w, b), rel=1e-12) and len(shared.scores) == 1
+
+
+def test_a_test_that_cannot_be_captured_is_launched_piece_by_piece(monkeypatch, capsys):
+    def refused(self, compiled):
+        raise RuntimeError("CUDA out of memory\nmore")
+
+    monkeypatch.setattr(captured.Launched, "_captured", refused)
+    problem = problem_of(SMALL, 0)
+    engine, (w, b) = Stacked(problem, "graph"), problem.objective.start(torch.float64, torch.device("cpu"))
+    for _ in range(2):
+        assert engine.evaluate(w, b) == Loop(problem).evaluate(w, b)
+    assert capsys.readouterr().err.count("a test cannot be captured, and is slower: CUDA out of memory") == 1
 
 
 @pytest.mark.parametrize("name, looks", [("FedAvg", 0), ("FedSCAM", 1), ("q-FedAvg", 1), ("FedALA", 1)])

@@ -101,8 +101,9 @@ class Step:
     ) -> dict[str, Tensor] | None:
         """How far the first lane's rows go in a step; None where parts cannot take these numbers."""
         count, b = len(like["step"]), {name: x for name, x in like.items() if name.startswith(FIXED)}
-        start = {name: _shaken(x, trip.k.layout.total, i) for i, (name, x) in enumerate(trip.rows.items())}
-        b |= {name: x[:1].expand(count, -1).clone() for name, x in start.items() if name[0] == "k"}
+        first = {name: x[:1] if name[0] == "k" else x for name, x in trip.rows.items()}
+        start = {name: _shaken(x, trip.k.layout.total, i) for i, (name, x) in enumerate(first.items())}
+        b |= {name: x.expand(count, -1).clone() for name, x in start.items() if name[0] == "k"}
         b |= {name: x.expand(count, -1) for name, x in start.items() if name[0] == "s"}
         b |= {"index": trip.plan.index[:1].expand(count, -1, -1), "step": torch.zeros_like(like["step"])} | numbers
         if trip.plan.how is not None:
@@ -151,7 +152,7 @@ def alike(method: Method) -> Method:
 
 
 def moment(device: torch.device) -> torch.cuda.Event | None:
-    """An event behind all that this thread gave to a GPU so far."""
+    """A CUDA event that has passed when the GPU has done all that this thread gave it so far; None on a CPU."""
     if device.type != "cuda":
         return None
     event = torch.cuda.Event(blocking=True)
@@ -166,10 +167,12 @@ def _of_cohort(k: Cohort) -> Buffers:
 
 
 def _of_method(method: Method, like: Tensor) -> Buffers:
+    """The numbers of a method's parts as tensors of one number."""
     return {name: like.new_full((1,), value) for name, value in numbers_of(method).items()}
 
 
 def _of_server(s: Server) -> Buffers:
+    """Every tensor that a step may read of the server."""
     return {f"s.{name}": x for name, x in s.values(s.names).items() if isinstance(x, Tensor)}
 
 
@@ -177,11 +180,8 @@ def _without_rows(record: Any) -> Any:
     """A copy whose tensors are one number each: what is kept of a round must not keep its memory."""
     rows = {name: x for name, x in record.values(record.names).items() if isinstance(x, Tensor)}
     beside = {name: x.new_zeros(1, 1) for name in BESIDE if isinstance(x := vars(record).get(name), Tensor)}
-    return record.borrowing({name: x.new_zeros(1, 1) for name, x in rows.items()}, **beside, **_nobody(record))
-
-
-def _nobody(record: Any) -> dict[str, Any]:
-    return {"oracle": None} if isinstance(record, Cohort) else {}
+    gone = {"oracle": None} if isinstance(record, Cohort) else {}
+    return record.borrowing({name: x.new_zeros(1, 1) for name, x in rows.items()}, **beside, **gone)
 
 
 def _twin_of(k: Cohort, b: Buffers, oracle: Oracle) -> Cohort:
@@ -198,6 +198,7 @@ def _twin(s: Server, b: Buffers) -> Server:
 
 
 def named(names: dict[str, tuple[str, ...]]) -> set[str]:
+    """Names of a cohort ("k") and a server ("s") as texts: {"k": ("ids",), "s": ("t",)} gives "k.ids" and "s.t"."""
     return {f"{whose}.{name}" for whose in names for name in names[whose]}
 
 

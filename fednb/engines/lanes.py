@@ -110,13 +110,14 @@ class Lanes:
         self._give(trip)
 
     def _give(self, trip: Trip) -> None:
-        k = trip.k
-        own = dict(trip.out)
+        """Put what came out of the lanes into the trip's cohort."""
+        k, own = trip.k, dict(trip.out)
         vars(k).update(samples=own.pop("samples"), evaluations=k.evaluations + self.step.asked * k.counts)
         k.receive(own)
         trip.s.receive({}, self.step.read)
 
     def _drive(self, trip: Trip) -> None:
+        """Move all clients until those of one trip are done; an error on the way is every trip's."""
         try:
             with nullcontext() if self.stream is None else torch.cuda.stream(self.stream):
                 while not trip.over:
@@ -155,19 +156,21 @@ class Lanes:
         return (self.trips[0], self.trips[0].waiting.pop()) if self.trips else None
 
     def _enter(self, lane: int, trip: Trip, row: int) -> None:
+        """Copy one client of a trip, with its server's vectors and its batches, into a lane."""
         if trip.ready is not None:
             torch.cuda.current_stream().wait_event(trip.ready)
         b, plan = self.buffers, trip.plan
-        named = [(b[name][lane], x[row] if name[0] == "k" else x) for name, x in trip.rows.items() if name in b]
-        named.append((b["index"][lane, : plan.index.shape[1]], plan.index[row]))
+        pairs = [(b[name][lane], x[row] if name[0] == "k" else x) for name, x in trip.rows.items() if name in b]
+        pairs.append((b["index"][lane, : plan.index.shape[1]], plan.index[row]))
         if plan.how is not None:
-            named.append((b["how"][lane, : plan.how.shape[1]], plan.how[row]))
-        to, what = zip(*named, strict=True)
+            pairs.append((b["how"][lane, : plan.how.shape[1]], plan.how[row]))
+        to, what = zip(*pairs, strict=True)
         torch._foreach_copy_(to, what)
         b["step"][lane].zero_()
         self.inside[lane] = trip, row, trip.steps[row]
 
     def _leave(self, lane: int, trip: Trip, row: int) -> None:
+        """Copy a client that has taken its last step out of its lane."""
         del self.inside[lane]
         to = [x[row] for x in trip.out.values()]
         torch._foreach_copy_(to, [self.buffers[f"k.{name}"][lane] for name in trip.out])

@@ -75,6 +75,7 @@ class SharedSteps:
         self.known: deque[Lanes] = deque(maxlen=MOST_KEPT)
         self.refused: set[tuple[Method, str]] = set()  # whose steps cannot be captured, with this form of objective
         self.scores: deque[CapturedScore] = deque(maxlen=MOST_KEPT)
+        self.untested: set[str] = set()  # forms of objectives whose tests cannot be captured
         self.making = threading.Lock()
 
     def lanes_for(self, trip: Trip, most: int, form: str, make: Callable[[], Lanes]) -> Lanes | None:
@@ -105,13 +106,20 @@ class SharedSteps:
             torch.cuda.empty_cache()
             return make()
 
-    def score_for(self, problem: Problem, w: Tensor, b: Tensor, mode: str) -> CapturedScore:
-        """The captured test of a problem."""
+    def score_for(self, problem: Problem, w: Tensor, b: Tensor, mode: str) -> CapturedScore | None:
+        """The captured test of a problem; None where it cannot be captured."""
         with self.making:
             for score in self.scores:
                 if score.fits(problem):
                     return score
-            self.scores.append(CapturedScore(problem, w, b, mode))
+            if problem.objective.form in self.untested:
+                return None
+            try:
+                self.scores.append(CapturedScore(problem, w, b, mode))
+            except RuntimeError as error:
+                self.untested.add(problem.objective.form)
+                _say_slower("a test", error)
+                return None
             return self.scores[-1]
 
 
@@ -205,10 +213,9 @@ class Stacked(Loop):
         return min(clients * self.runs, ceil(SLACK * self.runs * drawn.sum() / drawn.max(1).sum()))
 
     def evaluate(self, w: Tensor, b: Tensor) -> tuple[float, float]:
-        if self.mode == "eager":
-            return super().evaluate(w, b)
         with arithmetic(self.problem.objective.precision):
-            return total(self.problem, [self.shared.score_for(self.problem, w, b, self.mode)(w, b)])
+            score = None if self.mode == "eager" else self.shared.score_for(self.problem, w, b, self.mode)
+            return super().evaluate(w, b) if score is None else total(self.problem, [score(w, b)])
 
     def _fitting(self, method: Method, s: Server, ids: Sequence[int]) -> int:
         """How many clients a GPU has room for: one gradient tells what a client takes."""

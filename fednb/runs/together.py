@@ -20,7 +20,7 @@ from fednb.engines.stacked import SharedSteps
 from fednb.runs.experiment import Run, fitted, run
 from fednb.runs.probes import Probe
 
-AT_ONCE = 6  # runs on one GPU: two methods with three seeds each keep it busy
+AT_ONCE = 6  # runs on one GPU, such as two methods with three seeds each
 SHARED = ("data", "model", "batch", "epochs", "augment", "precision", "weight_decay", "clip_norm", "evaluation")
 LOOK = 0.2  # seconds between two looks for a signal
 OnRound = Callable[[int, dict[str, Any]], None]
