@@ -33,7 +33,7 @@ USUAL: dict[str, dict[str, Any]] = {
         "participation": 0.5, "rounds": 5, "epochs": 1, "batch": 10, "precision": "fp32",
     },
     "cuda": {
-        "data": "cifar10", "model": "resnet20-gn", "partition": "dirichlet(alpha=0.1)", "clients": 100,
+        "data": "cifar10", "model": "resnet20-gn", "partition": "dirichlet-client(alpha=0.1)", "clients": 100,
         "participation": 0.1, "rounds": 300, "epochs": 5, "batch": 50, "precision": "bf16",
     },
 }  # fmt: skip

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 
 import torch
@@ -18,10 +19,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from fednb.core.record import Answer, Oracle
 from fednb.data.resident import ResidentPlan
+from fednb.engines.compiled import Buffers, Traced, kept_in
 from fednb.engines.convolve import FORMS, channels_last
 from fednb.engines.objective import arithmetic
 
-Buffers = dict[str, Tensor]
 OracleOf = Callable[[ResidentPlan], Oracle]
 Work = Callable[[Buffers], None]
 FIXED = "data."  # names of buffers that are only read begin with it
@@ -30,32 +31,93 @@ _one_at_a_time = threading.Lock()  # tracing has a global flag, and a capture en
 
 
 class Launched:
-    """A function of buffers as something to launch: call by call ("eager"), as a graph, or "compiled" before that."""
+    """A function of buffers as something to launch: call by call ("eager"), as a graph, or "compiled" before that.
 
-    def __init__(self, work: Work, buffers: Buffers, mode: str, what: str, precision: str) -> None:
-        self.work, self.buffers = work, buffers
+    What was never compiled before is launched as a graph at first, and changes over when a process has compiled it;
+    where there is no folder to keep it in it is compiled here and now. can_wait: other work is compiled first.
+    """
+
+    def __init__(
+        self, work: Work, buffers: Buffers, mode: str, what: str, precision: str, can_wait: bool = False
+    ) -> None:
+        self.work, self.buffers, self.what, self.precision, self.can_wait = work, buffers, what, precision, can_wait
         self.launch: Callable[[], None] = lambda: work(buffers)
+        self.coming: Future[Work] | None = None
         if mode == "eager":
             return
         with _one_at_a_time, arithmetic(precision):
             began = time.perf_counter()
             self.launch = self._captured(mode == "compiled")
-            how, seconds = "compiled and captured" if mode == "compiled" else "captured", time.perf_counter() - began
-        print(f"fednb: {how} {what} in {seconds:.1f} s", file=sys.stderr)
+        more = " and compiles it meanwhile" if self.coming else ""
+        _say(f"captured {what} in {time.perf_counter() - began:.1f} s{more}")
 
     def __call__(self) -> None:
+        if self.coming is not None and self.coming.done():
+            self._change_over(self.coming)
         self.launch()
 
     def _captured(self, compiled: bool) -> Callable[[], None]:
-        trial = {name: x if name.startswith(FIXED) else x.clone() for name, x in self.buffers.items()}
+        trial = self._trial()
         self.work(trial)  # what is made once and kept is made now, not inside the graph
         if compiled:
-            self.work = torch.compile(traced(self.work, trial), dynamic=False)
-        _warm(self.work, trial)
-        graph = torch.cuda.CUDAGraph()
-        with fastest_convolutions(), nothing_collected(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            self.work(self.buffers)
-        return graph.replay
+            listed = Traced(traced(self.work, trial), self.precision)
+            if (made := listed.loaded(trial)) is None and kept_in() is not None:
+                self.coming = self._compiling(listed, trial)
+            else:
+                self.work = made or listed.compiled(trial)
+        return recorded(self.work, self.buffers, trial)
+
+    def _trial(self) -> Buffers:
+        """Buffers to try things on; those that are only read are the very same."""
+        return {name: x if name.startswith(FIXED) else x.clone() for name, x in self.buffers.items()}
+
+    def _compiling(self, listed: Traced, trial: Buffers) -> Future[Work]:
+        """What the work will be when another process has compiled it."""
+        coming: Future[Work] = Future()
+
+        def wait() -> None:
+            try:
+                began = time.perf_counter()
+                made = listed.compiled_elsewhere(trial, self.can_wait)
+                _say(f"compiled {self.what} in {time.perf_counter() - began:.1f} s")
+                coming.set_result(made)
+            except BaseException as error:
+                coming.set_exception(error)
+
+        threading.Thread(target=wait, name=f"fednb compiles {self.what}", daemon=True).start()
+        return coming
+
+    def _change_over(self, coming: Future[Work]) -> None:
+        """Go on with what was compiled; if that failed, with what there is."""
+        if not _one_at_a_time.acquire(blocking=False):
+            return  # another is being made: at a later launch
+        try:
+            self.coming = None
+            with arithmetic(self.precision):
+                self.work = coming.result()
+                self.launch = recorded(self.work, self.buffers, self._trial())
+        except Exception as error:
+            _say(f"{self.what} is not compiled, and is slower: {str(error).splitlines()[0]}")
+        finally:
+            _one_at_a_time.release()
+
+
+def busy() -> bool:
+    """Whether work is being captured or compiled just now: who asks for more has to wait."""
+    return _one_at_a_time.locked()
+
+
+def recorded(work: Work, buffers: Buffers, trial: Buffers) -> Callable[[], None]:
+    """The work on these buffers as a CUDA graph; others like them are for trying out what must not be in it."""
+    _warm(work, trial)
+    graph = torch.cuda.CUDAGraph()
+    with fastest_convolutions(), nothing_collected(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        work(buffers)
+    return graph.replay
+
+
+def _say(what: str) -> None:
+    print(f"fednb: {what}", file=sys.stderr)
 
 
 class CapturedOracle:

@@ -29,7 +29,7 @@ class CapturedScore:
             own["loss"].copy_(torch.stack([loss for _, loss in scores]).sum())
 
         what = f"a test of {len(y)} samples"
-        self.launch = Launched(score, self.buffers, mode, what, problem.objective.precision)
+        self.launch = Launched(score, self.buffers, mode, what, problem.objective.precision, can_wait=True)
 
     def fits(self, problem: Problem) -> bool:
         """True if another problem's models can be judged here too: of one form, on the same samples."""

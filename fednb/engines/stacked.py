@@ -18,7 +18,7 @@ from fednb.core.record import Answer, Cohort, Oracle, OwnLoss, Server
 from fednb.core.rounds import Method, blank, observed_local, step_by_step
 from fednb.data.plan import Plan
 from fednb.data.resident import ResidentPlan
-from fednb.engines.captured import CapturedOracle
+from fednb.engines.captured import CapturedOracle, busy
 from fednb.engines.lane_step import Trip
 from fednb.engines.lanes import Lanes
 from fednb.engines.loop import Loop, total
@@ -76,16 +76,16 @@ class SharedSteps:
         self.refused: set[tuple[Method, str]] = set()  # whose steps cannot be captured, with this form of objective
         self.scores: deque[CapturedScore] = deque(maxlen=MOST_KEPT)
         self.untested: set[str] = set()  # forms of objectives whose tests cannot be captured
-        self.making = threading.Lock()
+        self.making = threading.Lock()  # lanes, which can take a minute: who finds what is known does not wait
+        self.scoring = threading.Lock()
 
     def lanes_for(self, trip: Trip, most: int, form: str, make: Callable[[], Lanes]) -> Lanes | None:
         """Lanes that a trip fits in (see `Lanes.fits`): some that are there, or new; None where they cannot be made."""
+        if (found := self._known(trip, most, form)) is not None:
+            return found
         with self.making:
-            for lanes in self.known:
-                if lanes.fits(trip, most, form):
-                    return lanes
-            if (trip.method, form) in self.refused:
-                return None
+            if (found := self._known(trip, most, form)) is not None or (trip.method, form) in self.refused:
+                return found
             try:
                 made = self._made(make)
             except RuntimeError as error:
@@ -94,6 +94,9 @@ class SharedSteps:
                 return None
             self.known.append(made)
             return made
+
+    def _known(self, trip: Trip, most: int, form: str) -> Lanes | None:
+        return next((lanes for lanes in tuple(self.known) if lanes.fits(trip, most, form)), None)
 
     def _made(self, make: Callable[[], Lanes]) -> Lanes:
         """New lanes; where the device has no room for them, in the place of all others that are kept."""
@@ -107,12 +110,12 @@ class SharedSteps:
             return make()
 
     def score_for(self, problem: Problem, w: Tensor, b: Tensor, mode: str) -> CapturedScore | None:
-        """The captured test of a problem; None where it cannot be captured."""
-        with self.making:
+        """The captured test of a problem; None where it cannot be captured, or not yet: others are being made."""
+        with self.scoring:
             for score in self.scores:
                 if score.fits(problem):
                     return score
-            if problem.objective.form in self.untested:
+            if problem.objective.form in self.untested or busy():
                 return None
             try:
                 self.scores.append(CapturedScore(problem, w, b, mode))
