@@ -142,6 +142,7 @@ def test_work_is_launched_as_it_is_until_it_is_compiled(monkeypatch, capsys):
     launch()
     assert b["w"].tolist() == [1.0, 2.0, 3.0]
     Waiting.last.run()
+    launch.renew()
     launch()
     assert b["w"].tolist() == [101.0, 102.0, 103.0] and launch.coming is None
     again, b = launched(monkeypatch)
@@ -155,8 +156,10 @@ def test_nobody_changes_over_while_another_is_captured(monkeypatch):
     launch, b = launched(monkeypatch)
     Waiting.last.run()
     with captured._one_at_a_time:
+        launch.renew()
         launch()
         assert b["w"].tolist() == [1.0, 2.0, 3.0] and captured.busy()
+    launch.renew()
     launch()
     assert b["w"].tolist() == [101.0, 102.0, 103.0]
 
@@ -169,8 +172,9 @@ def test_work_that_cannot_be_compiled_goes_on_as_it_is(monkeypatch, capsys):
     monkeypatch.setattr(captured.threading, "Thread", Waiting)
     launch, b = launched(monkeypatch)
     Waiting.last.run()
-    launch()
-    launch()
+    for _ in range(2):
+        launch.renew()
+        launch()
     assert b["w"].tolist() == [2.0, 3.0, 4.0]
     assert capsys.readouterr().err.count("a sum is not compiled, and is slower: no such kernel") == 1
 
@@ -210,3 +214,49 @@ def test_what_can_wait_is_compiled_when_nobody_else_is():
             order.append("two steps")
     late.join()
     assert order == ["two steps", "what can wait"]
+
+
+def test_who_needs_a_device_for_itself_waits_for_launches_and_they_for_it():
+    order, ready = [], threading.Event()
+
+    def capture():
+        ready.set()
+        with captured.alone():
+            order.append("alone")
+
+    with captured.launching():
+        one = threading.Thread(target=capture)
+        one.start()
+        ready.wait()
+        order.append("launched")
+    one.join()
+    with captured.alone():
+        other = threading.Thread(target=lambda: launch_once(order))
+        other.start()
+        other.join(0.05)
+        order.append("still alone")
+    other.join()
+    assert order == ["launched", "alone", "still alone", "launched again"]
+
+
+def launch_once(order):
+    with captured.launching():
+        order.append("launched again")
+
+
+def test_graphs_have_streams_of_their_own_while_they_live(monkeypatch):
+    class Stream:
+        given = 0
+
+        def __init__(self, priority):
+            self.cuda_stream = Stream.given % 3
+            Stream.given += 1
+
+    monkeypatch.setattr(captured, "STREAMS", 3)
+    monkeypatch.setattr(captured, "_streams", set())
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    assert [captured.stream_of_its_own().cuda_stream for _ in range(3)] == [0, 1, 2]
+    captured._streams.discard(1)
+    assert captured.stream_of_its_own().cuda_stream == 1
+    with pytest.raises(RuntimeError, match="more than 3 graphs"):
+        captured.stream_of_its_own()

@@ -9,6 +9,7 @@ import gc
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from fednb.engines.objective import arithmetic
 OracleOf = Callable[[ResidentPlan], Oracle]
 Work = Callable[[Buffers], None]
 FIXED = "data."  # names of buffers that are only read begin with it
+STREAMS = 32  # that torch has of one priority
 
 _one_at_a_time = threading.Lock()  # tracing has a global flag, and a capture ends where another thread compiles
 
@@ -52,9 +54,12 @@ class Launched:
         _say(f"captured {what} in {time.perf_counter() - began:.1f} s{more}")
 
     def __call__(self) -> None:
+        self.launch()
+
+    def renew(self) -> None:
+        """Change over to what was compiled meanwhile, if it is ready; not inside of `launching`."""
         if self.coming is not None and self.coming.done():
             self._change_over(self.coming)
-        self.launch()
 
     def _captured(self, compiled: bool) -> Callable[[], None]:
         trial = self._trial()
@@ -109,11 +114,59 @@ def busy() -> bool:
 
 def recorded(work: Work, buffers: Buffers, trial: Buffers) -> Callable[[], None]:
     """The work on these buffers as a CUDA graph; others like them are for trying out what must not be in it."""
-    _warm(work, trial)
-    graph = torch.cuda.CUDAGraph()
-    with fastest_convolutions(), nothing_collected(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        work(buffers)
+    with alone(), fastest_convolutions():
+        _warm(work, trial)
+        graph, stream = torch.cuda.CUDAGraph(), stream_of_its_own()
+        with nothing_collected(), torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            work(buffers)
+    weakref.finalize(graph, _streams.discard, stream.cuda_stream)
     return graph.replay
+
+
+_streams: set[int] = set()  # on which graphs were captured that are still there
+
+
+def stream_of_its_own() -> torch.cuda.Stream:
+    """A stream for one graph: those captured on the same one share memory, which goes when the first of them goes."""
+    for _ in range(STREAMS):  # torch gives the same ones again, in turns
+        stream = torch.cuda.Stream(priority=-1)
+        if stream.cuda_stream not in _streams:
+            _streams.add(stream.cuda_stream)
+            return stream
+    raise RuntimeError(f"more than {STREAMS} graphs at a time")
+
+
+_quiet = threading.Condition()
+_launching: list[int] = []  # a one for each thread that gives work to a device just now
+_wanted: list[int] = []  # a one for each thread that wants it for itself
+
+
+@contextmanager
+def launching() -> Iterator[None]:
+    """A block in which work is given to a device; waits while another thread needs it for itself."""
+    with _quiet:
+        _quiet.wait_for(lambda: not _wanted)
+        _launching.append(1)
+    try:
+        yield
+    finally:
+        with _quiet:
+            _launching.pop()
+            _quiet.notify_all()
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """A block in which no thread is `launching`: an algorithm that is timed beside others seems slow, for minutes."""
+    with _quiet:
+        _wanted.append(1)
+        _quiet.wait_for(lambda: not _launching)
+    try:
+        yield
+    finally:
+        with _quiet:
+            _wanted.pop()
+            _quiet.notify_all()
 
 
 def _say(what: str) -> None:
@@ -180,7 +233,7 @@ def _warm(work: Work, trial: Buffers) -> None:
     """Let the work compile, try algorithms and make plans of transforms: none of it may be captured."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side), fastest_convolutions():
+    with torch.cuda.stream(side):
         for _ in range(3):
             if "step" in trial:
                 trial["step"].zero_()

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fednb.core.record import Record
-from fednb.engines.captured import FIXED, Launched, room_for_batches
+from fednb.engines.captured import FIXED, Launched, launching, room_for_batches
 from fednb.engines.lane_step import OF_ROUND, OF_RUN, OracleOf, Step, Trip, alike, moment, named
 from fednb.engines.objective import Objective
 
@@ -121,7 +121,9 @@ class Lanes:
         try:
             with nullcontext() if self.stream is None else torch.cuda.stream(self.stream):
                 while not trip.over:
-                    self._turn()
+                    self.launch.renew()
+                    with launching():
+                        self._turn()
         except BaseException as error:
             with self.changed:  # what lies in the lanes is lost, for everyone
                 for each in {*self.trips, *(whose for whose, _, _ in self.inside.values())}:

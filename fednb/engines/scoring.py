@@ -45,5 +45,6 @@ class CapturedScore:
         with self.one_at_a_time:
             self.buffers["w"].copy_(w)
             self.buffers["b"].copy_(b)
+            self.launch.renew()
             self.launch()
             return int(self.buffers["right"]), float(self.buffers["loss"])
