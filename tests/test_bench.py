@@ -278,7 +278,9 @@ def test_figures_that_came_along_are_shown_with_machine_and_command(capsys):
     for name, result in kept.results().items():
         assert f"{name}.json" in out and result["machine"]["commit"] in out
         assert f"{name}.json\n    {result.get('command', 'python -m fednb bench')}" in out
-        for row in result["rows"] if result["bench"] not in ("floor", "precision") else ():
+        for row in result["rows"] if result["bench"] == "table" else ():
+            assert row["command"].startswith("fednb ") and row["seconds"] > row.get("seconds_rounds", 0) >= 0
+        for row in result["rows"] if result["bench"] not in ("floor", "precision", "table") else ():
             assert row["engine"] in (*engines.NAMES, "pfl-research") and row["n"] >= 3
             assert row["min"] <= row["seconds_per_round"] <= row["max"]
 
