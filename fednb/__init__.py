@@ -23,6 +23,7 @@ from fednb.runs.experiment import run
 from fednb.runs.probes import Probe
 
 __all__ = [
+    "Claim",
     "Federation",
     "L",
     "Method",
@@ -63,6 +64,7 @@ __all__ = [
 
 _LATER = {
     "papers": ("fednb.study.paper", "papers"),
+    "Claim": ("fednb.study.claims", "Claim"),
     "verdict": ("fednb.study.claims", "verdict"),
     "compare": ("fednb.study.page", "compare"),
     "gains": ("fednb.metrics.tidy", "gains"),

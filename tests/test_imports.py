@@ -31,6 +31,7 @@ ALLOWED = {
     "numpy",
     "pandas",
     "sklearn",
+    "scipy",
     "tqdm",
     "safetensors",
     "fednb",

@@ -70,6 +70,10 @@ CHANGES = pd.DataFrame(
     for name, value in (("coin", 1.0), ("rounds", 9.0), ("rate", -6.0)) for seed in (0, 1)
 )  # fmt: skip
 
+JUDGED = pd.DataFrame(
+    {"verdict": ["not decided", "does not hold", "holds where run (2 of 6 settings)"], "effect": [0.1, -2.0, 3.0],
+     "low": [-90.0, -3.0, 2.0], "high": [90.0, -1.0, 4.0], "bound": [1.0, 0.0, 0.0], "printed": [0.0, 2.0, np.nan],
+     "reading": ["inside", "above", "above"], "n": 3}, index=["c", "b", "a"])  # fmt: skip
 FIGURES = {
     "matrix": lambda: plots.matrix(SQUARES, "ascent", "filter", "correction", label="accuracy", title="Made"),
     "effects": lambda: plots.effects(CHANGES, pd.DataFrame({"value": [70.0, 74.0]}), title="Made"),
@@ -87,6 +91,7 @@ FIGURES = {
     "surfaces": lambda: plots.surfaces(PLANE, title="Made"),
     "scatter": lambda: plots.scatter(POINTS, {"FedSAM": 2.0, "FedFFT": 0.1}),
     "curves": lambda: plots.curves(HISTORY, ylabel="test accuracy (%)"),
+    "forest": lambda: plots.forest(JUDGED, title="Made"),
 }
 
 
@@ -455,3 +460,19 @@ def test_effects_go_down_by_their_means_with_every_seed():
     ]
     band = ax.patches[0].get_bbox()
     assert (band.x0, band.x1) == (-2, 2)
+
+
+def test_forest_groups_claims_by_verdict():
+    """What holds is on top; an interval of ±90 is cut where the effects, from -2 to 3, and as much around them end."""
+    (ax,) = plots.forest(JUDGED).axes
+    assert [label.get_text() for label in ax.get_yticklabels()] == [
+        "a: holds (n = 3)", "b: does not hold (n = 3)", "c: not decided (n = 3)"]  # fmt: skip
+    assert -8 < ax.get_xlim()[0] < -6 and 7 < ax.get_xlim()[1] < 9
+    assert legend(ax) == ["ours, 90% interval", "printed", "bound of the claim"]
+
+
+def test_forest_in_units_of_what_is_printed():
+    """-2 of 2 is -1; a claim without a printed effect is left out."""
+    (ax,) = plots.forest(JUDGED, relative=True).axes
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["b: does not hold (n = 3)"]
+    assert [list(line.get_xdata()) for line in ax.lines if line.get_marker() == "o"] == [[-1.0]]

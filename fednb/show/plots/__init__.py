@@ -14,6 +14,7 @@ from fednb.show.plots.geometry import (
 from fednb.show.plots.matrices import effects, matrix
 from fednb.show.plots.scores import bars, compare, curves, sweep
 from fednb.show.plots.spectra import bands, layers
+from fednb.show.plots.verdicts import forest
 
 __all__ = [
     "along_layers",
@@ -27,6 +28,7 @@ __all__ = [
     "curves",
     "effects",
     "embedding",
+    "forest",
     "layers",
     "matrix",
     "profiles",

@@ -18,7 +18,7 @@ GROUPS = {
     "Look at data and runs": ("class_counts", "skew", "list_runs", "histories", "gains", "to_target", "spectra",
                               "drift", "embed", "features", "cka", "hessian", "landscape"),
     "Pictures": ("plots",),
-    "Papers": ("papers", "page", "compare", "verdict"),
+    "Papers": ("papers", "page", "compare", "verdict", "Claim"),
 }  # fmt: skip
 OTHERS = "More"  # names that no group has
 SAID = """<p class="lead">Every public name of <code>import fednb as fn</code>: how it is called, what goes in, what

@@ -1,11 +1,14 @@
 """Claims of papers as rules that a table can fail, and verdicts on them.
 
-claim.py has a claim as its file describes it; comparisons, rankings, sweeps and bands have the rules; judging.py puts a
-table to a claim's rule, seed by seed, and gives the verdict.
+claim.py has a claim as its file describes it; comparisons, rankings, sweeps and bands have the kinds of rules, each
+from the rows of one seed to the numbers that the sentence compares (comparison.py, sides.py); intervals.py has the
+statistics; evidence.py puts the numbers of all seeds to the sentence; judging.py gives the verdict, outcomes.py its
+words; simulation.py counts how often the rule errs.
 """
 
 from fednb.study.claims import bands, comparisons, rankings, sweeps  # noqa: F401  (they register their rules)
 from fednb.study.claims.claim import RULES, BadClaim, BadTable, Claim
 from fednb.study.claims.judging import verdict
+from fednb.study.claims.outcomes import OUTCOMES, line, outcome_class
 
-__all__ = ["RULES", "BadClaim", "BadTable", "Claim", "verdict"]
+__all__ = ["OUTCOMES", "RULES", "BadClaim", "BadTable", "Claim", "line", "outcome_class", "verdict"]

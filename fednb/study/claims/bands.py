@@ -1,58 +1,68 @@
-"""Rules about curves over frequency bands: the lowest is largest, they fall, the lowest grows with skew."""
+"""Kinds about curves over frequency bands: the lowest is largest, they fall, the lowest grows with skew."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from math import inf, isfinite, log1p, nan
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fednb.study.claims.claim import Claim, Judged, rule
-from fednb.study.claims.tables import varied
+from fednb.study.claims.claim import Claim, rule
+from fednb.study.claims.comparison import Seen
+from fednb.study.claims.tables import Where, by_setting, means, shown, varied
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @rule(bands=True)
-def lowest_band_largest(table: pd.DataFrame, claim: Claim) -> Judged:
+def lowest_band_largest(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """the first band is at least (1 + {tolerance}) times every other band"""
-    curves = _curves(table)
-    rest = curves.iloc[:, 1:].max(axis=1, skipna=False)
-    return {
-        str(i): (bool(low >= (1 + claim.tolerance) * high), f"{low / high:.2f}x the next largest")
-        for i, low, high in zip(curves.index, curves.iloc[:, 0], rest, strict=True)
-    }
+    out = []
+    for where, curve in _curves(table):
+        logs = np.log(curve)
+        for band, each in logs.iloc[1:].items():
+            d = float(logs.iloc[0] - each)
+            out.append(Seen(where, d, _log(claim), f"band {shown(band)}", said="{}, {}", strict=False, log=True,
+                            numbers=(curve.iloc[0], curve[band]), lost=not isfinite(d)))  # fmt: skip
+    return out
 
 
 @rule(bands=True)
-def falls_with_band(table: pd.DataFrame, claim: Claim) -> Judged:
+def falls_with_band(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """the rank correlation of value and band is at most -{tolerance}"""
-    curves = _curves(table)
-    ranks = curves.rank(axis=1).where(curves.notna().all(axis=1), axis=0)
-    bands = ranks.columns.to_series().rank().to_numpy()
-    return {
-        str(i): (bool((r := _correlation(row.to_numpy(), bands)) <= -claim.tolerance), f"rank correlation {r:+.2f}")
-        for i, row in ranks.iterrows()
-    }
+    out = []
+    for where, curve in _curves(table):
+        ranks, bands = curve.rank().to_numpy(), np.arange(len(curve))
+        r = float(np.corrcoef(ranks, bands)[0, 1]) if np.isfinite(curve).all() and len(curve) > 1 else nan
+        out.append(Seen(where, -r, claim.tolerance, said="rank correlation {}", numbers=(r,), sign=-1, strict=False,
+                        lost=not isfinite(r)))  # fmt: skip
+    return out
 
 
 @rule(bands=True)
-def low_band_grows_with_skew(table: pd.DataFrame, claim: Claim) -> Judged:
+def low_band_grows_with_skew(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """from the largest alpha to the smallest the first band grows, and (1 + {tolerance}) times as much as the last"""
-    curves = _curves(table)
-    skewed, even = curves.loc[curves.index.min()], curves.loc[curves.index.max()]
-    growth = skewed / even
-    low, high = growth.iloc[0], growth.iloc[-1]
-    said = f"first band x{low:.2f}, last band x{high:.2f}"
-    true = bool(low >= (1 + claim.tolerance) * high and low > 1)
-    return {f"{curves.index.max()} to {curves.index.min()}": (true, said)}
-
-
-def _curves(table: pd.DataFrame) -> pd.DataFrame:
-    """Bands across, settings down."""
     (by,) = varied(table) or ["method"]
-    return table.groupby([by, "band"])["value"].mean(skipna=False).unstack("band")
+    curves = table.groupby([by, "band"])["value"].mean(skipna=False).unstack("band")
+    growth = curves.loc[curves.index.min()] / curves.loc[curves.index.max()]
+    low, high = (float(each) for each in np.log(growth.iloc[[0, -1]]))
+    how: dict[str, Any] = {"said": "first band x{}, last band x{}", "log": True, "lost": not isfinite(low - high),
+                           "numbers": (growth.iloc[0], growth.iloc[-1])}  # fmt: skip
+    return [
+        Seen({}, low, pair="first band", **how),
+        Seen({}, low - high, _log(claim), "first against last band", strict=False, **how),
+    ]
 
 
-def _correlation(x: Any, y: Any) -> float:
-    return float(np.corrcoef(x, y)[0, 1])
+def _log(claim: Claim) -> float:
+    """The logarithm of 1 + tolerance; -inf, which everything is above, where that is not positive."""
+    return log1p(claim.tolerance) if claim.tolerance > -1 else -inf
+
+
+def _curves(table: pd.DataFrame) -> Iterator[tuple[Where, pd.Series]]:
+    """The mean curve over bands of each method in each setting."""
+    for where, part in by_setting(table):
+        for method, rows in part.groupby("method", sort=False):
+            yield where | {"method": method}, means(rows, "band").sort_index()

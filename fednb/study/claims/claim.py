@@ -1,12 +1,13 @@
 """A claim, as papers/<id>/claims.toml has it, and the kinds of rules that it can be.
 
-A kind of rule is a function from a claim and a tidy table to true or false, setting by setting. It is registered by
-`@rule` in one of the files beside this one, and `Claim.kind` names it.
+A kind of rule is a function from the rows of one seed and a claim to the comparisons that the sentence makes, each a
+number that should be above a bound. It is registered by `@rule` in one of the files beside this one, and `Claim.kind`
+names it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ import numpy as np
 
 from fednb.base.checks import is_number, is_text, passes
 from fednb.base.inputs import closest, one_line, shown
+from fednb.study.claims.comparison import Seen
 from fednb.study.claims.tables import varied
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("method", "seed", "measure", "value")  # of every table that claims are judged on
 WEIGHTS = ("headline", "table", "detail")  # what a paper is known for; the rest of its tables; what is said beside
-Judged = dict[str, tuple[bool, str]]  # by setting: whether the rule holds there, and the numbers in words
+MANY = 10**6  # methods: more than any table has
 
 
 class BadClaim(ValueError):
@@ -48,6 +50,7 @@ def _one_or_several(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
 Form = tuple[str, Callable[[Any], bool]]
 NAME: Form = ("a text of one line", _is_name)
 NAMES: Form = ("a name, or a list of names", _one_or_several(_is_name))
+YES_NO: Form = ("true or false", lambda v: isinstance(v, bool))
 BOUND: Form = ("a number", lambda v: is_number(v) or (isinstance(v, float) and v in (inf, -inf)))
 FORMS: dict[str, Form] = {
     "id": NAME,
@@ -65,17 +68,30 @@ FORMS: dict[str, Form] = {
     "most": BOUND,
     "table": NAME,
     "weight": (" | ".join(WEIGHTS), lambda v: v in WEIGHTS),
+    "by_construction": YES_NO,
+    "tuned": YES_NO,
 }
 REQUIRED = ("id", "section", "says", "kind")
+SEVERAL = ("left", "right", "at")  # fields of one name or several
+EMPTY: tuple[Any, ...] = ((), {}, "")  # fields that say nothing
+Test = Callable[[Any, "Claim"], list[Seen]]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One sentence of a paper as a rule that a table can fail.
+    """One sentence of a paper as a rule that a table can fail; `fn.verdict` judges it.
 
-    left, right: the methods it is about, by the names of the paper's table. where: the settings it is about; all if
-    empty. along: the column it goes along, between `least` and `most`; at: values of it that it singles out. table: the
-    printed table that it is read from. weight: how much hangs on it, headline, table or detail.
+    left, right: the methods it is about, one name or several, as in the paper's table. kind: what it says of them, such
+    as "above" (by more than `tolerance`), "near" (within it) or "first" (of all). where: the settings it is about; all
+    if empty. along: the column it goes along, between `least` and `most`; at: values of it that it singles out. table:
+    the printed table that it is read from. weight: how much hangs on it, headline, table or detail. by_construction:
+    what it says cannot be otherwise. tuned: the paper tuned the methods that it compares. printed: the printed numbers,
+    a tidy table like the one that is judged; its settings are the ones claimed.
+
+    >>> claim = fn.Claim(paper="mine", id="helps", section="table1", says="A is better than B", kind="above",
+    ...                  left="A", right="B", tolerance=0.5)
+    >>> claim.left, claim.rule
+    (('A',), 'accuracy of A is above that of B by more than 0.5')
     """
 
     paper: str
@@ -85,25 +101,30 @@ class Claim:
     kind: str
     measure: str = "accuracy"
     tolerance: float = 0.0
-    left: tuple[str, ...] = ()
-    right: tuple[str, ...] = ()
+    left: Sequence[str] = ()
+    right: Sequence[str] = ()
     where: dict[str, Any] = field(default_factory=dict)
     along: str = ""
-    at: tuple[str, ...] = ()
+    at: Sequence[str] = ()
     least: float = -inf
     most: float = inf
     table: str = ""
     weight: str = "table"
+    by_construction: bool = False
+    tuned: bool = False
     printed: Any = field(default=None, compare=False, repr=False)  # that table, tidy, where there is one
+
+    def __post_init__(self) -> None:
+        given = {name: getattr(self, name) for name in FORMS}
+        _refuse_misspelled({name: value for name, value in given.items() if name in REQUIRED or value not in EMPTY})
+        for side in SEVERAL:
+            object.__setattr__(self, side, _several(given[side]))
 
     @classmethod
     def of(cls, paper: str, described: dict[str, Any], printed: pd.DataFrame | None = None) -> Claim:
         """From a table of a claims file, whose entries are the fields; BadClaim where one is not as it should be."""
         _refuse_misspelled(described)
-        names: dict[str, Any] = {
-            side: _several(described[side]) for side in ("left", "right", "at") if side in described
-        }
-        return cls(paper, **described | names, printed=printed)
+        return cls(paper, **described, printed=printed)
 
     @property
     def rule_kind(self) -> Rule:
@@ -168,35 +189,36 @@ class Claim:
                 return f"the column {shown(name)} must have numbers alone"
         return ""
 
-    def not_finite(self, mine: pd.DataFrame) -> list[str]:
-        """The numbers that it depends on and that are missing or not finite, by method and seed."""
-        if not self.rule_kind.of_all and self.left:
-            mine = mine[mine["method"].isin([*self.left, *self.right])]
-        if self.rule_kind.between:
-            mine = mine[mine[self.along].isna() | mine[self.along].between(self.least, self.most)]
-        broken = mine[~np.isfinite(mine["value"]) | mine["seed"].isna() | mine["method"].isna()]
-        return list(dict.fromkeys(f"{m} seed {s}: {v:g}" for m, s, v in broken[["method", "seed", "value"]].to_numpy()))
+    @property
+    def spare(self) -> int:
+        """How many comparisons of a setting may fail: of the methods above the left, all but one of `most`."""
+        return int(min(max(self.most, 1), MANY)) - 1 if self.rule_kind.several else 0
 
-    def judge(self, table: pd.DataFrame) -> Judged:
-        """For one seed: setting -> (true or false, the numbers)."""
-        return self.rule_kind.test(table, self)
+    def seen(self, table: pd.DataFrame) -> list[Seen]:
+        """What the rows of one seed say: the comparisons that the sentence makes."""
+        with np.errstate(all="ignore"):
+            return self.rule_kind.test(table, self)
 
 
 @dataclass(frozen=True)
 class Rule:
     """A kind of rule that claims can be.
 
-    test: from the rows of one seed and the claim to true or false in every setting. needs: the fields of a claim that
-    it looks at. paired: left and right are taken two by two. of_all: about one method among all of the paper. between:
-    along a column of numbers, from the claim's `least` to its `most`. bands: about curves over frequency bands.
+    test: from the rows of one seed and the claim to its comparisons. needs: the fields of a claim that it looks at.
+    paired: left and right are taken two by two. of_all: about one method among all of the paper. several: some others
+    may be ahead, fewer than the claim's `most`. between: along a column of numbers, from the claim's `least` to its
+    `most`. bands: about curves over frequency bands. margin: before it fails, even a quarter of the printed effect has
+    to be ruled out.
     """
 
-    test: Callable[[Any, Claim], Judged]
+    test: Test
     needs: tuple[str, ...] = ()
     paired: bool = False
     of_all: bool = False
+    several: bool = False
     between: bool = False
     bands: bool = False
+    margin: bool = False
 
     @property
     def words(self) -> str:
@@ -207,10 +229,10 @@ class Rule:
 RULES: dict[str, Rule] = {}  # by the name that claims.toml has for it
 
 
-def rule(*needs: str, **more: bool) -> Callable[[Callable[[Any, Claim], Judged]], Callable[[Any, Claim], Judged]]:
+def rule(*needs: str, **more: bool) -> Callable[[Test], Test]:
     """Register a function as a kind of rule under its own name; needs and more: see `Rule`."""
 
-    def register(test: Callable[[Any, Claim], Judged]) -> Callable[[Any, Claim], Judged]:
+    def register(test: Test) -> Test:
         RULES[test.__name__] = Rule(test, needs, **more)
         return test
 
@@ -237,7 +259,7 @@ def _refuse_misspelled(described: dict[str, Any]) -> None:
         )
 
 
-def _several(names: str | list[str]) -> tuple[str, ...]:
+def _several(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 

@@ -1,123 +1,145 @@
-"""Rules that compare values with each other or with a number: above, below, near, at most, within."""
+"""Kinds that compare values with each other or with a number: above, below, near, at most, within."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from math import isfinite, log, nan
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from fednb.study.claims.claim import Claim, Judged, rule
-from fednb.study.claims.tables import by_setting, means, varied
+from fednb.study.claims.claim import Claim, rule
+from fednb.study.claims.comparison import Seen
+from fednb.study.claims.sides import TO_TARGET, block_of, difference, each_setting, pairs
+from fednb.study.claims.tables import Where
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def _compared(table: pd.DataFrame, claim: Claim, holds: Callable[[float], bool]) -> Judged:
-    """Whether the difference of every left to every right is as it should be, setting by setting."""
-    return {
-        f"{where} {named}".strip(): (bool(holds(a - b)), f"{a:.4g} against {b:.4g}: {a - b:+.3g}")
-        for where, part in by_setting(table)
-        for named, a, b in _pairs(claim, means(part))
-    }
-
-
-@rule("left", "right")
-def above(table: pd.DataFrame, claim: Claim) -> Judged:
+@rule("left", "right", margin=True)
+def above(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """{measure} of {left} is above that of {right} by more than {tolerance}"""
-    return _compared(table, claim, lambda apart: apart > claim.tolerance)
+    return _compared(table, claim)
 
 
 @rule("left", "right")
-def not_above(table: pd.DataFrame, claim: Claim) -> Judged:
+def not_above(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """{measure} of {left} is not above that of {right} by more than {tolerance}"""
-    return _compared(table, claim, lambda apart: apart <= claim.tolerance)
+    return _compared(table, claim, sign=-1, bound=-claim.tolerance, strict=False)
 
 
-@rule("left", "right")
-def below(table: pd.DataFrame, claim: Claim) -> Judged:
+@rule("left", "right", margin=True)
+def below(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """{measure} of {left} is below that of {right} by more than {tolerance}"""
-    return _compared(table, claim, lambda apart: -apart > claim.tolerance)
+    return _compared(table, claim, sign=-1)
 
 
 @rule("left", "right")
-def near(table: pd.DataFrame, claim: Claim) -> Judged:
+def near(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """{measure} of {left} is within {tolerance} of that of {right}"""
-    return _compared(table, claim, lambda apart: abs(apart) <= claim.tolerance)
+    return _compared(table, claim, inside=True)
+
+
+def _compared(table: pd.DataFrame, claim: Claim, **how: Any) -> list[Seen]:
+    """The difference of every left to every right, setting by setting."""
+    return [
+        seen
+        for where, values, end in each_setting(table, claim)
+        for left, right, pair in pairs(claim)
+        for seen in difference(claim, where, values, end, left, right, pair=pair, **how)
+    ]
+
+
+@rule("left", "right", paired=True, margin=True)
+def each_above(table: pd.DataFrame, claim: Claim) -> list[Seen]:
+    """{measure} of {left} is above that of {right}, each above its own, by more than {tolerance}"""
+    return _each_compared(table, claim)
+
+
+@rule("left", "right", paired=True)
+def each_not_above(table: pd.DataFrame, claim: Claim) -> list[Seen]:
+    """{measure} of {left} is not above that of {right}, each above its own, by more than {tolerance}"""
+    return _each_compared(table, claim, sign=-1, bound=-claim.tolerance, strict=False)
+
+
+def _each_compared(table: pd.DataFrame, claim: Claim, **how: Any) -> list[Seen]:
+    """The difference of left and right, taken two by two, setting by setting."""
+    return [
+        seen
+        for where, values, end in each_setting(table, claim)
+        for left, right in zip(claim.left, claim.right, strict=True)
+        for seen in difference(
+            claim, where, values, end, left, right, pair=left, block=block_of(where, left, right), **how
+        )
+    ]
 
 
 @rule("left", "right")
-def at_most_times(table: pd.DataFrame, claim: Claim) -> Judged:
+def at_most_times(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """{measure} of {left} is at most {tolerance} times that of {right}"""
-    return {
-        f"{where} {named}".strip(): (bool(a <= claim.tolerance * b), f"{a:.4g} against {b:.4g}: {a / b:.3g} times")
-        for where, part in by_setting(table)
-        for named, a, b in _pairs(claim, means(part))
-    }
-
-
-def _pairs(claim: Claim, seen: pd.Series) -> Iterator[tuple[str, float, float]]:
-    """Every left with every right; nan for a method that is not there."""
-    for left in claim.left:
-        for right in claim.right:
-            named = f"{left} − {right}" if len(claim.left) * len(claim.right) > 1 else ""
-            yield named, seen.get(left, np.nan), seen.get(right, np.nan)
-
-
-@rule("left", "right", paired=True)
-def each_above(table: pd.DataFrame, claim: Claim) -> Judged:
-    """{measure} of {left} is above that of {right}, each above its own, by more than {tolerance}"""
-    return _each_compared(table, claim, lambda apart: apart > claim.tolerance)
-
-
-@rule("left", "right", paired=True)
-def each_not_above(table: pd.DataFrame, claim: Claim) -> Judged:
-    """{measure} of {left} is not above that of {right}, each above its own, by more than {tolerance}"""
-    return _each_compared(table, claim, lambda apart: apart <= claim.tolerance)
-
-
-def _each_compared(table: pd.DataFrame, claim: Claim, holds: Callable[[float], bool]) -> Judged:
-    """Whether the difference of left and right, taken two by two, is as it should be, setting by setting."""
-    out = {}
-    for where, part in by_setting(table):
-        seen = means(part)
-        for left, right in zip(claim.left, claim.right, strict=True):
-            a, b = seen.get(left, np.nan), seen.get(right, np.nan)
-            if left in seen or right in seen:  # a scale may leave out a pair, not one of it
-                out[f"{where} {left}"] = (bool(holds(a - b)), f"{a:.4g} against {b:.4g}: {a - b:+.3g}")
+    out = []
+    for where, values, end in each_setting(table, claim):
+        for left, right, pair in pairs(claim):
+            if left in values and right in values:
+                out += _times(claim, where, values[left], values[right], end, pair)
     return out
 
 
+def _times(claim: Claim, where: Where, a: float, b: float, end: float, pair: str) -> list[Seen]:
+    """How much less left is than so many times right: a logarithm, a ratio, or a difference where signs differ."""
+    arrives, times = claim.measure in TO_TARGET, claim.tolerance
+    if arrives and not isfinite(a) and not isfinite(b):
+        return []
+    numbers = a, b = tuple(end if arrives and not isfinite(value) else value for value in (a, b))
+    if arrives:
+        d = log(times * b) - log(a) if min(times * b, a) > 0 else nan
+    elif "gain" in claim.measure:
+        d = times * b - a  # a quotient of gains near zero says nothing
+    else:
+        d = times - a / b if b else nan
+    lost = not isfinite(a)
+    return [Seen(where, d, said="{} against {}", numbers=numbers, pair=pair, strict=False, lost=lost, log=arrives)]
+
+
 @rule("left")
-def at_most(table: pd.DataFrame, claim: Claim) -> Judged:
+def at_most(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """{measure} of {left} is at most {tolerance}"""
-    return _each(table, claim, lambda value: value <= claim.tolerance)
+    return _bounded(table, claim, -1)
 
 
 @rule("left")
-def at_least(table: pd.DataFrame, claim: Claim) -> Judged:
+def at_least(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """{measure} of {left} is at least {tolerance}"""
-    return _each(table, claim, lambda value: value >= claim.tolerance)
+    return _bounded(table, claim, 1)
 
 
-def _each(table: pd.DataFrame, claim: Claim, holds: Callable[[float], bool]) -> Judged:
-    """Whether the value of each left is as it should be."""
-    return {
-        f"{where} {left}": (bool(holds(value)), f"{value:.4g}")
-        for where, part in by_setting(table)
-        for left, value in means(part).reindex(claim.left).items()
-    }
+def _bounded(table: pd.DataFrame, claim: Claim, sign: int) -> list[Seen]:
+    """How far the value of each left is on its side of the bound; who never reaches a target takes longer than it."""
+    out = []
+    for where, values, end in each_setting(table, claim):
+        for left in claim.left:
+            if left in values:
+                value, bound, arrives = values[left], claim.tolerance, claim.measure in TO_TARGET
+                if arrives and not isfinite(value):
+                    value = max(end, bound + 1) if isfinite(end) else bound + 1
+                lost = not isfinite(value) and (sign > 0 or "accuracy" not in claim.measure)
+                apart = value - bound if not arrives else log(value / bound) if min(value, bound) > 0 else nan
+                out.append(Seen(where, sign * apart, pair=left, block=block_of(where, left), said="{}",
+                                numbers=(value,), strict=False, lost=lost, log=arrives))  # fmt: skip
+    return out
 
 
 @rule()
-def within(table: pd.DataFrame, claim: Claim) -> Judged:
+def within(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """{measure} lies from {least} to {most}, give or take {tolerance}, for every method in every setting"""
-    values = table["value"]
-    outside = table[~values.between(claim.least - claim.tolerance, claim.most + claim.tolerance)]  # nan is outside
-    said = f"{values.min():.4g} to {values.max():.4g}, n = {len(values)}"
-    if len(outside):
-        first = outside.iloc[0]
-        where = ", ".join(str(first[c]) for c in [*varied(table), "method"])
-        said += f", {len(outside)} outside, such as {first['value']:.4g} ({where})"
-    return {"all": (outside.empty, said)}
+    low, high = claim.least - claim.tolerance, claim.most + claim.tolerance
+    out = []
+    for where, values, _ in each_setting(table, claim):
+        for method, value in values.items():
+            here = where | {"method": method}
+            how: dict[str, Any] = {"said": "{}", "numbers": (value,), "lost": not isfinite(value), "strict": False}
+            if isfinite(low) and isfinite(high):
+                out.append(Seen(here, value - (low + high) / 2, (high - low) / 2, inside=True, **how))
+            elif isfinite(low):
+                out.append(Seen(here, value - low, **how))
+            else:
+                out.append(Seen(here, high - value, **how))
+    return out

@@ -1,40 +1,54 @@
-"""Verdicts on claims: holds, does not hold, or not decided."""
+"""Verdicts on claims: holds, holds on average, does not hold, or not decided, and the numbers that they rest on."""
 
 from __future__ import annotations
 
+from math import exp, isfinite, nan
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fednb.base.checks import is_number
 from fednb.base.inputs import one_line
-from fednb.study.claims.claim import COLUMNS, BadTable, Claim, Judged
+from fednb.study.claims import outcomes
+from fednb.study.claims.claim import COLUMNS, BadTable, Claim
+from fednb.study.claims.comparison import Comparison, gathered
+from fednb.study.claims.evidence import Estimate, Evidence
+from fednb.study.claims.intervals import SEEDS, bounds
+from fednb.study.claims.outcomes import Coverage
+from fednb.study.claims.tables import CIRCUMSTANCES, compatible
 
 if TYPE_CHECKING:
     import pandas as pd
 
-OUTCOMES = (
-    "holds: true in every setting and seed; does not hold: false in some setting for every seed; else not decided"
-)
+NUMBERS = ("effect", "low", "high", "bound", "printed")
+SHOWN = ("claim", "says", "rule", "paper", "ours", "n", "verdict", *NUMBERS, "ratio", "reading", "rests_on",
+         "settings_run", "settings_claimed", *CIRCUMSTANCES)  # fmt: skip  # columns of a verdict
+LEFT_OUT = 200  # letters of a list that are shown
 
 
 def verdict(
     table: pd.DataFrame | list[pd.DataFrame], claims: tuple[Claim, ...] | list[Claim], scale: str
 ) -> pd.DataFrame:
-    """One row per claim: the rule, what the paper prints, what was seen, and the outcome.
+    """One row per claim, indexed by its id: the rule, what the paper prints, what was seen, and the verdict.
 
     `table`, one or several, is tidy: columns that name the setting, method, seed, measure, value; rounds are averaged.
-    A number that is missing or not finite counts against the claim, and no claim holds that depends on one. At smoke
-    scale the outcome only says that it ran.
+    Columns precision, tuned and protocol, if there, say how it was run. scale: "paper" decides (holds, holds on
+    average, does not hold, not decided), "laptop" shows (seen, seen on average, not seen, not clear), "smoke" only says
+    that it ran.
 
-    >>> from fednb.study.claims import Claim
-    >>> rule = dict(kind="at_most", left=("FedAvg",), measure="drift", tolerance=7.0)
-    >>> claim = Claim(paper="fedfft", section="fig1", id="near", says="clients stay near", **rule)
+    verdict: with partial coverage it says so. effect, low, high: the number that it rests on, signed so that the
+    sentence says it is above `bound` (or at most so far from 0, if `reading` is "inside"), with its one-sided 95%
+    bounds; rests_on: which one that is. printed, ratio: the
+    printed effect, and ours in units of it. n: seeds. settings_run, settings_claimed: how many of the sentence's
+    settings were run. paper, ours: the numbers in words.
+
+    >>> rule = dict(kind="at_most", left="FedAvg", measure="drift", tolerance=7.0)
+    >>> claim = fn.Claim(paper="fedfft", section="fig1", id="near", says="clients stay near", **rule)
     >>> table = pd.DataFrame({"method": "FedAvg", "seed": [0, 1, 2], "measure": "drift", "value": [5.0, 4.0, 6.0]})
-    >>> fn.verdict(table, [claim], scale="laptop")[["n", "verdict"]]
-           n verdict
+    >>> fn.verdict(table, [claim], scale="paper")[["n", "verdict", "effect", "low"]].round(2)
+           n verdict  effect   low
     claim
-    near   3   holds
+    near   3   holds     2.0  0.31
     """
     import pandas as pd
 
@@ -44,63 +58,166 @@ def verdict(
         raise BadTable(f"the table that claims are judged on has no {lacking[0]!r}; it needs {', '.join(COLUMNS)}")
     table = table.assign(value=_floats(table["value"]))
     rows = [_row(table, claim, scale) for claim in claims]
-    return pd.DataFrame(rows, columns=["claim", "says", "rule", "paper", "ours", "n", "verdict"]).set_index("claim")
+    return pd.DataFrame(rows, columns=list(SHOWN)).set_index("claim")
 
 
 def _floats(values: pd.Series) -> np.ndarray:
-    """The values as numbers, nan for what is none."""
-    numbers = (float(v) if isinstance(v, float | bool | np.bool_) or is_number(v) else np.nan for v in values)
-    return np.fromiter(numbers, dtype=float)
+    """The values as finite numbers, nan for what is none."""
+    numbers = (float(v) if isinstance(v, float | bool | np.bool_) or is_number(v) else nan for v in values)
+    found = np.fromiter(numbers, dtype=float)
+    return np.where(np.isfinite(found), found, nan)
 
 
 def _row(table: pd.DataFrame, claim: Claim, scale: str) -> dict[str, Any]:
-    """The row of one claim: judged seed by seed on the rows of the table that it is about."""
+    """The row of one claim: judged on the rows of the table that it is about."""
     claim.check()
     mine = claim.about(table)
+    printed, on_paper = _printed(claim)
+    claimed = len({c.first.key[0] for c in printed})
+    row = dict.fromkeys(SHOWN, nan) | {
+        "claim": claim.id, "says": claim.says, "rule": f"{claim.rule} ({outcomes.RULE})", "paper": on_paper, "n": 0,
+        "reading": "", "rests_on": "", "settings_run": 0, "settings_claimed": claimed,
+    }  # fmt: skip
+    row |= _circumstances(mine)
     absent = claim.absent(mine)
     asked = claim.without(absent) if not mine.empty else None
-    unfit = asked.unfit(mine) if asked else ""
-    broken = asked.not_finite(mine) if asked and not unfit else []
-    seeds = {seed: asked.judge(part) for seed, part in mine.groupby("seed")} if asked and not unfit else {}
-    settings = list(dict.fromkeys(setting for judged in seeds.values() for setting in judged))
-    seeds = {seed: {s: judged.get(s, (False, "missing")) for s in settings} for seed, judged in seeds.items()}
-    seen = "; ".join(f"{s}: {' | '.join(j[s][1] for j in seeds.values())}" for s in settings)
-    if settings and absent:
-        seen += f" (not run: {', '.join(map(str, absent))})"
-    if broken:
-        seen = f"{seen} (not finite: {one_line(', '.join(broken), 200)})".lstrip()
-    if unfit:
-        return _judged(claim, f"cannot be judged: {unfit}", 0, "not decided")
-    outcome = _outcome(seeds, settings, scale, bool(absent or broken)) if settings or not broken else "not decided"
-    return _judged(claim, seen or "not run at this scale", len(seeds), outcome)
+    if asked is None:
+        return row | {"ours": "not run at this scale", "verdict": f"not run at {scale} scale"}
+    if unfit := asked.unfit(mine):
+        said = _worded("open", scale, claim, row, ["cannot be judged"])
+        return row | {"ours": f"cannot be judged: {unfit}", "verdict": said}
+    seen = gathered((seed, asked.seen(part)) for seed, part in mine.groupby("seed"))
+    if not seen:
+        return row | {"ours": "not run at this scale", "verdict": f"not run at {scale} scale"}
+    _match(seen, printed)
+    return row | _judged(claim, seen, printed, absent, scale, row)
 
 
-def _judged(claim: Claim, ours: str, n: int, outcome: str) -> dict[str, Any]:
-    """The columns of one row; n: of how many seeds."""
-    return {"claim": claim.id, "says": claim.says, "rule": f"{claim.rule} ({OUTCOMES})", "paper": _printed(claim),
-            "ours": ours, "n": n, "verdict": outcome}  # fmt: skip
+def _circumstances(mine: pd.DataFrame) -> dict[str, str]:
+    """How the rows were run: the distinct values of the columns that say so."""
+    known = {name: mine[name].dropna() if name in mine else () for name in CIRCUMSTANCES}
+    return {name: "; ".join(dict.fromkeys(map(str, values))) for name, values in known.items()}
 
 
-def _outcome(seeds: dict[Any, Judged], settings: list[str], scale: str, partly: bool) -> str:
-    """The verdict from what was judged of each seed; partly: methods or numbers that the claim is about are missing."""
-    if not settings:
-        return f"not run at {scale} scale"
-    if scale == "smoke":
-        return "ran (smoke scale decides nothing)"
-    votes = [[judged[setting][0] for judged in seeds.values()] for setting in settings]
-    if any(not any(v) for v in votes):
-        return "does not hold"
-    return "not decided" if partly or not all(all(v) for v in votes) else "holds"
-
-
-def _printed(claim: Claim) -> str:
-    """What the rule makes of the numbers that the paper prints, in words; settings where they fail it are named."""
+def _printed(claim: Claim) -> tuple[list[Comparison], str]:
+    """The comparisons in the printed table, its numbers taken as one seed, and what the rule makes of them in words."""
     mine = None if claim.printed is None else claim.about(claim.printed)
     if mine is None or mine.empty:
-        return "no numbers printed"
+        return [], "no numbers printed"
     if unfit := claim.unfit(mine):
-        return f"cannot be judged: {unfit}"
-    judged = claim.judge(mine)
-    said = "; ".join(f"{s}: {numbers}" for s, (_, numbers) in judged.items())
-    wrong = [s for s, (true, _) in judged.items() if not true]
+        return [], f"cannot be judged: {unfit}"
+    found = gathered([("printed", claim.seen(mine))])
+    return found, _on_paper(claim, found) if found else "no numbers printed"
+
+
+def _match(seen: list[Comparison], printed: list[Comparison]) -> None:
+    """Give each comparison the effect that is printed for it, where one is."""
+    for c in seen:
+        same = [p for p in printed if p.first.key[1:4] == c.first.key[1:4] and p.d]
+        there = [d for p in same if compatible(p.first.where, c.first.where) for d in p.d.values()]
+        c.printed = float(np.mean(there)) if there else nan
+
+
+def _judged(
+    claim: Claim, seen: list[Comparison], printed: list[Comparison], absent: list[str], scale: str, row: dict[str, Any]
+) -> dict[str, Any]:
+    """The columns that come from our numbers."""
+    used = [c for c in seen if c.n >= SEEDS] if not claim.by_construction else seen
+    cover = _coverage(used, seen, printed, absent)
+    evidence = Evidence(used, claim.spare, claim.rule_kind.margin)
+    outcome, on = evidence.decided() if used and not claim.by_construction else ("open", None)
+    notes = [] if used else [f"fewer than {SEEDS} seeds"]
+    if used and claim.kind in ("first", "first_on_average"):
+        notes = ["among the best"]
+    numbers = _numbers(on, printed)
+    counts = [c.n for c in used] or [max(c.n for c in seen)]
+    ours = _in_words(evidence if used else Evidence(seen, claim.spare), absent)
+    said = _fixed(seen) if claim.by_construction and scale != "smoke" else ""
+    settled = said or _worded(outcome, scale, claim, row, notes, cover)
+    return {"ours": ours, "n": min(counts), "verdict": settled, "reading": _reading(on),
+            "rests_on": on.name if on else "", "settings_run": cover.run, "settings_claimed": cover.claimed,
+            **numbers}  # fmt: skip
+
+
+def _reading(on: Estimate | None) -> str:
+    """How the effect is read: it should be above its bound, or inside it on both sides of 0."""
+    return "" if on is None else "inside" if on.inside else "above"
+
+
+def _coverage(used: list[Comparison], seen: list[Comparison], printed: list[Comparison], absent: list[str]) -> Coverage:
+    """How many settings were run with enough seeds, of those that are printed; of all in the table without any."""
+    ours = list({c.first.key[0]: c.first.where for c in used}.values())
+    claimed = list({p.first.key[0]: p.first.where for p in printed}.values())
+    if not claimed:
+        return Coverage(len(ours), len({c.first.key[0] for c in seen}), len(ours), absent)
+    reached = sum(any(compatible(where, own) for own in ours) for where in claimed)
+    inside = sum(any(compatible(where, own) for where in claimed) for own in ours)
+    return Coverage(len(ours), len(claimed), min(reached, inside), absent)
+
+
+def _worded(
+    outcome: str, scale: str, claim: Claim, row: dict[str, Any], notes: list[str], cover: Coverage | None = None
+) -> str:
+    """The verdict in the words of its scale."""
+    if scale == "smoke":
+        return outcomes.SMOKE
+    untuned = claim.tuned and any(text in ("untuned", "False") for text in row["tuned"].split("; "))
+    return outcomes.worded(outcome, scale, cover or Coverage(0, 0, 0), notes, untuned)
+
+
+def _fixed(seen: list[Comparison]) -> str:
+    """The verdict on what cannot be otherwise: every seed by itself has to be as the sentence says."""
+    values = [(c.first, d) for c in seen for d in c.d.values()]
+    true = [abs(d) <= s.bound if s.inside else d > s.bound or (not s.strict and d >= s.bound) for s, d in values]
+    whole = all(not c.lost and not c.empty for c in seen)
+    return f"by construction: {'holds' if whole and all(true) else 'does not hold'}"
+
+
+def _numbers(on: Estimate | None, printed: list[Comparison]) -> dict[str, float]:
+    """The effect that the verdict rests on, its bounds, and the printed effect."""
+    if on is None:
+        return dict.fromkeys((*NUMBERS, "ratio"), nan)
+    if on.printed != on.printed:  # printed for other settings only
+        known = [d for p in printed if not p.first.veto for d in p.d.values()]
+        on = on.with_printed(float(np.mean(known)) if known else nan)
+    return on.shown | {"ratio": on.ratio}
+
+
+def _in_words(evidence: Evidence, absent: list[str]) -> str:
+    """What was seen, setting by setting: the comparison on which it hangs, with its interval."""
+    worst: dict[frozenset, tuple[Comparison, Estimate]] = {}
+    for c, e in zip(evidence.comparisons, evidence.estimates(), strict=True):
+        key = c.first.key[0]
+        if not c.first.veto and (key not in worst or e.doubt() > worst[key][1].doubt()):
+            worst[key] = c, e
+    said = [f"{evidence.names[key]}{_pair(c)}: {c.words}{_interval(c, e)}" for key, (c, e) in worst.items()]
+    gone = f" (not run: {one_line(', '.join(map(str, absent)), LEFT_OUT)})" if absent else ""
+    return "; ".join(said) + gone
+
+
+def _pair(c: Comparison) -> str:
+    return f" {c.first.pair}" if c.first.pair and c.first.said in ("{} against {}", "{}", "") else ""
+
+
+def _interval(c: Comparison, e: Estimate) -> str:
+    """The number of a comparison and its 90% interval; factors where it is a logarithm, left minus right if it can."""
+    if not c.d:
+        return ""
+    known, sign = isfinite(e.mean), c.first.sign
+    mean = e.mean if known else float(np.mean(list(c.d.values())))
+    low, high = bounds(mean, e.se, e.df) if known else (mean, mean)
+    if c.first.said.count("{}") == 1 and not e.log:  # the number itself was said
+        own, reach = c.means[0], (high - low) / 2
+        return f" [{own - reach:.3g}, {own + reach:.3g}]" if known and reach else ""
+    ends = sorted((sign * low, sign * high))
+    ends, form = ([exp(x) for x in ends], "{:.3g}x") if e.log else (ends, "{:+.3g}")
+    middle = form.format(exp(sign * mean) if e.log else sign * mean)
+    return f": {middle}" + (f" [{ends[0]:.3g}, {ends[1]:.3g}]" if known and high > low else "")
+
+
+def _on_paper(claim: Claim, printed: list[Comparison]) -> str:
+    """The printed numbers in words; settings where they fail the rule are named."""
+    evidence = Evidence(printed, claim.spare, certain=True)
+    wrong = [name for name, true in evidence.truth().items() if not true]
+    said = _in_words(evidence, [])
     return said + (f" (its own numbers fail the rule: {', '.join(wrong)})" if wrong else "")

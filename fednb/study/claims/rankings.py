@@ -1,101 +1,109 @@
-"""Rules about one method or setting among all: first, among the top, lowest, steadiest, best at."""
+"""Kinds about one method or setting among all: first, among the top, lowest, steadiest, best at."""
 
 from __future__ import annotations
 
-from math import inf
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from math import isfinite, nan
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fednb.study.claims.claim import Claim, Judged, rule
-from fednb.study.claims.tables import by_setting, means
+from fednb.metrics.tidy import is_control
+from fednb.study.claims.claim import Claim, rule
+from fednb.study.claims.comparison import Seen, plain
+from fednb.study.claims.sides import difference, each_setting, named
+from fednb.study.claims.tables import by_setting, means, names_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @rule("left", of_all=True)
-def first(table: pd.DataFrame, claim: Claim) -> Judged:
+def first(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """{measure} of {left} is above every other method's by more than {tolerance}"""
-    return _ahead(table, claim)
-
-
-@rule("left", "along", of_all=True)
-def first_on_average(table: pd.DataFrame, claim: Claim) -> Judged:
-    """{measure} of {left}, the mean over every {along}, is above every other method's by more than {tolerance}"""
-    return _ahead(table, claim, claim.along)
-
-
-def _ahead(table: pd.DataFrame, claim: Claim, *averaged: str) -> Judged:
-    """Whether left is ahead of all others, setting by setting; columns that are averaged over tell none apart."""
-    out = {}
-    for where, part in by_setting(table, *averaged):
-        own, others = _rivals(part, claim)
-        if len(others):
-            said = f"{own:.4g}, next {others.idxmax()} {others.max():.4g}"
-            out[where] = (bool(own - others.max() > claim.tolerance), said)
-    return out
+    return _against_all(table, claim)
 
 
 @rule("left", of_all=True)
-def top(table: pd.DataFrame, claim: Claim) -> Judged:
-    """fewer than {most} methods have {measure} above that of {left} by more than {tolerance}"""
-    out = {}
-    for where, part in by_setting(table):
-        own, others = _rivals(part, claim)
-        above = others[others - own > claim.tolerance].sort_values(ascending=False)
-        if len(others):
-            said = "".join(f", {name} {value:.4g}" for name, value in above.items()) or ", nobody above"
-            out[where] = (bool(own == own and len(above) < claim.most), f"{own:.4g}{said}")
-    return out
-
-
-@rule("left", of_all=True)
-def lowest(table: pd.DataFrame, claim: Claim) -> Judged:
+def lowest(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """{measure} of {left} is below every other method's by more than {tolerance}; who never gets there is last"""
-    out = {}
-    for where, part in by_setting(table):
-        own, others = _rivals(part, claim)
-        least = others.min() if len(others) else inf
-        said = f"{own:.4g}, next {others.idxmin()} {least:.4g}" if len(others) else f"{own:.4g}, nobody else gets there"
-        out[where] = (bool(least - own > claim.tolerance), said)
-    return out
+    return _against_all(table, claim, sign=-1)
 
 
-def _rivals(part: pd.DataFrame, claim: Claim) -> tuple[float, pd.Series]:
-    """The value of left, nan if it is not there, and those of all other methods that have one."""
-    seen = means(part)
-    return seen.get(claim.left[0], np.nan), seen.drop(list(claim.left), errors="ignore").dropna()
+@rule("left", of_all=True, several=True)
+def top(table: pd.DataFrame, claim: Claim) -> list[Seen]:
+    """fewer than {most} methods have {measure} above that of {left} by more than {tolerance}"""
+    return _against_all(table, claim, bound=-claim.tolerance, strict=False)
+
+
+def _against_all(table: pd.DataFrame, claim: Claim, **how: Any) -> list[Seen]:
+    """Left against every other method, setting by setting."""
+    return [
+        seen
+        for where, values, end in each_setting(table, claim)
+        for rival in _rivals(claim, values)
+        for seen in difference(
+            claim, where, values, end, claim.left[0], rival, pair=rival, said=f"{{}}, {named(rival)}", **how
+        )
+    ]
+
+
+def _rivals(claim: Claim, values: Iterable[str]) -> list[str]:
+    """All others; a control of ours is none of the methods that a paper compares with, unless the claim names it."""
+    return [name for name in values if name not in claim.left and (name in claim.right or not is_control(name))]
 
 
 @rule("left", "along", of_all=True)
-def steadiest(table: pd.DataFrame, claim: Claim) -> Judged:
-    """{measure} of {left} varies least along {along}, by more than {tolerance} less than any other method's"""
-    out = {}
+def first_on_average(table: pd.DataFrame, claim: Claim) -> list[Seen]:
+    """{measure} of {left}, the mean over every {along}, is above every other method's by more than {tolerance}"""
+    out = []
     for where, part in by_setting(table, claim.along):
-        if claim.left[0] not in set(part["method"]):
-            continue
-        seen = {name: means(each, claim.along).sort_index() for name, each in part.groupby("method", sort=False)}
-        same = {name: line for name, line in seen.items() if line.index.equals(seen[claim.left[0]].index)}
-        spans = {name: float(np.ptp(line.to_numpy())) for name, line in same.items()}  # nan where a value is missing
-        own, others = spans.pop(claim.left[0]), {name: span for name, span in spans.items() if span == span}
-        if others:
-            least = min(others, key=lambda name: others[name])
-            said = f"{own:.4g}, next {least} {others[least]:.4g}"
-            out[where] = (bool(others[least] - own > claim.tolerance), said)
+        lines = _lines(part, claim)
+        if own := lines.pop(claim.left[0], None):
+            same = {name: _mean(line) for name, line in lines.items() if line.keys() == own.keys()}
+            values = same | {claim.left[0]: _mean(own)}
+            for rival in _rivals(claim, values):
+                said = f"{{}}, {named(rival)}"
+                out += difference(claim, where, values, nan, claim.left[0], rival, pair=rival, said=said)
     return out
+
+
+def _mean(line: dict) -> float:
+    return float(np.mean(list(line.values())))
+
+
+@rule("left", "along", of_all=True)
+def steadiest(table: pd.DataFrame, claim: Claim) -> list[Seen]:
+    """{measure} of {left} varies least along {along}, by more than {tolerance} less than any other method's"""
+    out = []
+    for where, part in by_setting(table, claim.along):
+        lines = _lines(part, claim)
+        if own := lines.pop(claim.left[0], None):
+            same = {name: line for name, line in lines.items() if line.keys() == own.keys()}
+            spans = {name: float(np.ptp(list(same[name].values()))) for name in _rivals(claim, same)}
+            mine = float(np.ptp(list(own.values())))
+            out += [Seen(where, span - mine, claim.tolerance, name, said=f"{{}}, {named(name)}", numbers=(mine, span),
+                         lost=not isfinite(mine)) for name, span in spans.items()]  # fmt: skip
+    return out
+
+
+def _lines(part: pd.DataFrame, claim: Claim) -> dict[str, dict]:
+    """The values of each method along the claim's column."""
+    return {name: means(rows, claim.along).to_dict() for name, rows in part.groupby("method", sort=False)}
 
 
 @rule("left", "at")
-def best_at(table: pd.DataFrame, claim: Claim) -> Judged:
+def best_at(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """{measure} of {left} is above that in every other setting by more than {tolerance} at {at}"""
-    seen = {
-        where: part["value"].mean(skipna=False) for where, part in by_setting(table[table["method"].isin(claim.left)])
-    }
-    own = [value for where, value in seen.items() if where in claim.at]
-    others = {where: value for where, value in seen.items() if where not in claim.at and value == value}
-    if not own or not others:
-        return {}
-    next_best = max(others, key=lambda where: others[where])
-    said = f"{own[0]:.4g}, next {next_best} {others[next_best]:.4g}"
-    return {claim.at[0]: (bool(own[0] - others[next_best] > claim.tolerance), said)}
+    found = list(by_setting(table[table["method"].isin(claim.left)]))
+    names = names_of([where for where, _ in found])
+    values = {n: float(part["value"].mean(skipna=False)) for n, (_, part) in zip(names, found, strict=True)}
+    here = next((name for name in claim.at if name in values), "")
+    return [
+        seen
+        for other in values
+        if here and other not in claim.at
+        for seen in difference(
+            claim, {}, values, nan, here, other, pair=other, said=f"{plain(here)} {{}}, {named(other)}"
+        )
+    ]

@@ -1,31 +1,50 @@
-"""How the rules read a tidy table: setting by setting, as a mean for each method or each value of a column."""
+"""How the kinds of claims read a tidy table: setting by setting, as a mean for each method or value of a column."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fednb.metrics.tidy import NOT_A_SETTING
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Where = dict[str, Any]  # a setting: the value of each column that it has one in
+CIRCUMSTANCES = ("precision", "tuned", "protocol")  # columns about all rows of a run; they tell no settings apart
+END = "end"  # column with the number of rounds of a run, where a table about rounds to a target has it
+
+
+def columns_of_settings(table: pd.DataFrame, *but: str) -> list[str]:
+    """The columns that can tell settings apart, except the ones named in `but`."""
+    return [c for c in table if c not in (*NOT_A_SETTING, *CIRCUMSTANCES, END, *but)]
+
 
 def varied(table: pd.DataFrame, *but: str) -> list[str]:
     """The columns that tell settings apart: all with more than one value, except the ones named in `but`."""
-    columns = [c for c in table if c not in (*NOT_A_SETTING, *but)]
-    return [c for c in columns if table[c].nunique(dropna=False) > 1]
+    return [c for c in columns_of_settings(table, *but) if table[c].nunique(dropna=False) > 1]
 
 
-def by_setting(table: pd.DataFrame, *but: str) -> Iterator[tuple[str, pd.DataFrame]]:
-    """The rows of each setting with its name, such as "alpha 0.1"; columns in `but` do not tell settings apart."""
-    settings = varied(table, *but)
-    if not settings:
-        yield "all", table
+def by_setting(table: pd.DataFrame, *but: str) -> Iterator[tuple[Where, pd.DataFrame]]:
+    """Each setting with its rows; columns in `but` do not tell settings apart."""
+    columns = columns_of_settings(table, *but)
+    if not columns:
+        yield {}, table
         return
-    for values, part in table.groupby(settings, sort=False, dropna=False):
-        each = [(c, v) for c, v in zip(settings, values, strict=True) if v == v]  # a setting may lack what others have
-        yield ", ".join(f"{c} {v:g}" if isinstance(v, float) else f"{c} {v}" for c, v in each) or "all", part
+    for values, part in table.groupby(columns, sort=False, dropna=False):
+        yield {c: v for c, v in zip(columns, values, strict=True) if v == v and v is not None}, part
+
+
+def names_of(settings: list[Where]) -> list[str]:
+    """Settings by what tells them apart, such as "alpha 0.1"; "all" for one alone."""
+    columns = list(dict.fromkeys(c for where in settings for c in where))
+    apart = [c for c in columns if len({where.get(c) for where in settings}) > 1]
+    return [", ".join(f"{c} {shown(where[c])}" for c in apart if c in where) or "all" for where in settings]
+
+
+def compatible(one: Where, other: Where) -> bool:
+    """True if two settings agree in every column that both have."""
+    return all(one[c] == other[c] for c in one if c in other)
 
 
 def means(part: pd.DataFrame, column: str = "method") -> pd.Series:
@@ -33,7 +52,6 @@ def means(part: pd.DataFrame, column: str = "method") -> pd.Series:
     return part.groupby(column, sort=False)["value"].mean(skipna=False)
 
 
-def listed(values: pd.Series, sign: str = "+") -> str:
-    """Numbers with what they belong to, as text: "0.1: +2, 0.6: +1"; without signs of positive ones if sign is ""."""
-    named = ((x if isinstance(x, str) else f"{x:g}", f"{v:+.3g}") for x, v in values.items())
-    return ", ".join(f"{x}: {number}" for x, number in named).replace("+", sign)
+def shown(value: Any) -> str:
+    """A value of a column as text: 0.1, 20, CIFAR-10."""
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,223 @@
+"""From the comparisons of a claim to an outcome: which of them hold, which fail, their mean, and what it rests on."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import exp, inf, isfinite, nan, sqrt
+
+import numpy as np
+
+from fednb.study.claims import intervals as stat
+from fednb.study.claims.comparison import Comparison, Seen
+from fednb.study.claims.tables import names_of
+
+QUARTER = 0.25  # of what is printed beyond the bound: a sentence fails if even that is ruled out
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with its standard error, and the p-values that it is as the sentence says and that it is not."""
+
+    mean: float
+    se: float
+    df: float
+    bound: float
+    holds: float  # p-value against "it is not as the sentence says"
+    fails: float  # p-value against "it is"
+    printed: float = nan
+    log: bool = False
+    name: str = ""
+    inside: bool = False  # the sentence says that the number is at most `bound` from 0
+    veto: bool = False  # of a side condition, which can only speak against the sentence
+
+    @property
+    def shown(self) -> dict[str, float]:
+        """Effect, one-sided 95% bounds, bound of the sentence, printed effect; factors where they are logarithms."""
+        low, high = stat.bounds(self.mean, self.se, self.df) if isfinite(self.mean) else (nan, nan)
+        seen = {"effect": self.mean, "low": low, "high": high, "bound": self.bound, "printed": self.printed}
+        return {name: exp(value) for name, value in seen.items()} if self.log else seen
+
+    def doubt(self) -> tuple[float, float]:
+        """How far the number is from being as the sentence says: the p-value, then the distance to the bound."""
+        return self.holds, self.bound - self.mean if isfinite(self.mean) else -inf
+
+    def with_printed(self, printed: float) -> Estimate:
+        """The estimate beside another printed effect."""
+        return replace(self, printed=printed)
+
+    @property
+    def ratio(self) -> float:
+        """The effect in units of the printed one."""
+        return self.mean / self.printed if isfinite(self.printed) and self.printed else nan
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The comparisons of a claim that have enough seeds, put to its sentence.
+
+    spare: in each setting so many comparisons
+    may fail. margin: a printed effect counts, and a quarter of it has to be ruled out before the sentence fails.
+    """
+
+    comparisons: list[Comparison]
+    spare: int = 0
+    margin: bool = False
+    certain: bool = False  # one seed says all: printed numbers, which have no spread
+
+    @cached_property
+    def names(self) -> dict[frozenset, str]:
+        """The settings by name."""
+        settings = {c.first.key[0]: c.first.where for c in self.comparisons}
+        return dict(zip(settings, names_of(list(settings.values())), strict=True))
+
+    def estimates(self) -> list[Estimate]:
+        """One for each comparison; the standard deviation is pooled over all of them."""
+        pools: dict[tuple[bool, ...], list[Comparison]] = defaultdict(list)
+        for c in self.comparisons:
+            pools[_pool(c)].append(c)
+        noise = {kind: _noise((_sample(c), _block(c)) for c in several) for kind, several in pools.items()}
+        return [self._estimate(c, *noise[_pool(c)]) for c in self.comparisons]
+
+    def _estimate(self, c: Comparison, sd: float, df: float) -> Estimate:
+        first, sample, name = c.first, _sample(c), f"{self.names[c.first.key[0]]} {c.first.pair}".strip()
+        if c.lost == c.n or c.behind == c.n or not ((_enough(c) and df) or (self.certain and c.d)):
+            won, lost = float(c.behind < c.n), float(c.lost < c.n)  # by divergence alone; 1 and 1 where neither
+            return Estimate(nan, nan, df, first.bound, won, lost, c.printed, first.log, name)
+        mean, se = float(sample.mean()), sd / sqrt(len(sample))
+        holds, fails = self._tests(mean, se, df, first.bound, first, c.printed)
+        if c.lost or c.empty:
+            holds = 1.0  # nothing holds on a number that is not there
+        holds = 0.0 if first.veto else holds
+        return Estimate(mean, se, df, first.bound, holds, fails, c.printed, first.log, name, first.inside, first.veto)
+
+    def _tests(self, mean: float, se: float, df: float, bound: float, seen: Seen, printed: float) -> tuple:
+        """The p-values of one number: for the sentence, and against it."""
+        if seen.inside:
+            return float(stat.p_inside(mean, se, df, bound)), float(stat.p_outside(mean, se, df, bound))
+        beyond = QUARTER * max(0.0, printed - bound) if self.margin and isfinite(printed) else 0.0
+        holds = stat.p_above(mean, se, df, bound, seen.strict)
+        return float(holds), float(stat.p_below(mean, se, df, bound + beyond, not seen.strict))
+
+    def by_setting(self, estimates: list[Estimate]) -> dict[frozenset, tuple[float, float]]:
+        """The two p-values of each setting."""
+        found: dict[frozenset, list[tuple[str, Estimate]]] = {key: [] for key in self.names}
+        for c, e in self._pairs(estimates):
+            found[c.first.key[0]].append((c.first.option, e))
+        return {key: self._combined(several) for key, several in found.items()}
+
+    def truth(self) -> dict[str, bool]:
+        """Whether each setting is as the sentence says, for numbers that are certain."""
+        settings = self.by_setting(self.estimates())
+        return {self.names[key]: holds < fails for key, (holds, fails) in settings.items()}
+
+    def _pairs(self, estimates: list[Estimate]) -> list[tuple[Comparison, Estimate]]:
+        return list(zip(self.comparisons, estimates, strict=True))
+
+    def _combined(self, estimates: list[tuple[str, Estimate]]) -> tuple[float, float]:
+        """The p-values of several comparisons together: all of an option have to hold, and one option is enough.
+
+        Nothing holds beside a side condition that fails.
+        """
+        options: dict[str, list[Estimate]] = defaultdict(list)
+        for option, estimate in estimates:
+            options[option].append(estimate)
+        holds = [float(stat.all_hold([e.holds for e in each], self.spare)) for each in options.values()]
+        fails = [float(stat.some_fails([e.fails for e in each], self.spare)) for each in options.values()]
+        vetoes = [e.fails for _, e in estimates if e.veto]
+        denied = vetoes and stat.some_fails(vetoes) <= stat.LEVEL
+        return 1.0 if denied else min(1.0, len(options) * min(holds)), max(fails)
+
+    def averages(self) -> list[tuple[str, Estimate]]:
+        """The mean over settings of each comparison that settings have in common, with its option.
+
+        Comparisons of one block share runs: their mean is taken seed by seed, and only blocks are independent.
+        """
+        groups: dict[tuple[str, str], list[Comparison]] = defaultdict(list)
+        for c in self.comparisons:
+            if not c.first.veto:
+                groups[c.first.pair, c.first.option].append(c)
+        series = {key: _series(several) for key, several in groups.items()}
+        noise = _noise((sample, block) for each in series.values() for block, (sample, _) in each.items())
+        return [(key[1], self._average(groups[key], series[key], *noise)) for key in groups]
+
+    def _average(self, several: list[Comparison], series: dict, sd: float, df: float) -> Estimate:
+        first, printed = several[0].first, _mean([c.printed for c in several])
+        where = f"mean of {len(several)}" if len(several) > 1 else self.names[first.key[0]]
+        name = f"{where} {first.pair}".strip()
+        bound = _mean([c.first.bound for c in several])
+        short = any(c.lost or c.empty for c in several)
+        if not series or not df:
+            won = float(short or any(c.behind < c.n for c in several))
+            return Estimate(nan, nan, df, bound, won, 1.0, printed, first.log, name)
+        sizes = np.array([size for _, size in series.values()], float)
+        counts = np.array([len(sample) for sample, _ in series.values()], float)
+        mean = float((sizes * [sample.mean() for sample, _ in series.values()]).sum() / sizes.sum())
+        se = sd * float(np.sqrt((sizes**2 / counts).sum())) / float(sizes.sum())
+        holds, fails = self._tests(mean, se, df, bound, first, printed)
+        holds = 1.0 if short else holds
+        return Estimate(mean, se, df, bound, holds, fails, printed, first.log, name, first.inside)
+
+    def decided(self) -> tuple[str, Estimate | None]:
+        """The outcome ("holds", "average", "fails" or "open") and the number that it rests on."""
+        estimates = self.estimates()
+        settings = self.by_setting(estimates)
+        averages = self.averages()
+        average = self._combined(averages) if len(settings) > 1 and averages else (1.0, 1.0)
+        holds, fails = zip(*settings.values(), strict=True)
+        outcome = str(stat.decide(holds, fails, *average))
+        if outcome == "fails" and average[1] < min(fails):
+            return outcome, min((e for _, e in averages), key=lambda e: e.fails)
+        if outcome == "fails":
+            worst = list(settings)[int(np.argmin(fails))]
+            inside = [e for c, e in self._pairs(estimates) if c.first.key[0] == worst]
+            return outcome, min(inside, key=lambda e: e.fails)
+        own = [e for c, e in self._pairs(estimates) if not c.first.veto]
+        together = own if outcome == "holds" else [e for _, e in averages]
+        known = [e for e in together if isfinite(e.mean)] or together
+        return outcome, max(known, key=Estimate.doubt) if known else None
+
+
+def _sample(c: Comparison) -> np.ndarray:
+    return np.array(list(c.d.values()), float)
+
+
+def _enough(c: Comparison) -> bool:
+    """True if there are numbers, and enough seeds with those in which one of the two diverged, which says as much."""
+    return bool(c.d) and c.n - c.empty >= stat.SEEDS
+
+
+def _pool(c: Comparison) -> tuple[bool, ...]:
+    """What has to be alike for two comparisons to have one spread."""
+    return c.first.veto, c.first.log, c.first.inside
+
+
+def _block(c: Comparison) -> str:
+    return c.first.block or str(sorted(c.first.where.items(), key=str))
+
+
+def _noise(samples: Iterable[tuple[np.ndarray, str]]) -> tuple[float, float]:
+    """The pooled standard deviation and its degrees of freedom."""
+    known = [(sample, block) for sample, block in samples if len(sample) > 1]
+    return stat.pooled([sample for sample, _ in known], [block for _, block in known])
+
+
+def _series(several: list[Comparison]) -> dict[str, tuple[np.ndarray, int]]:
+    """By block: the mean over its comparisons, seed by seed, and how many they are."""
+    blocks: dict[str, list[Comparison]] = defaultdict(list)
+    for c in several:
+        if _enough(c):
+            blocks[_block(c)].append(c)
+    out = {}
+    for block, each in blocks.items():
+        common = [seed for seed in each[0].d if all(seed in c.d for c in each)]
+        if common:
+            out[block] = (np.array([np.mean([c.d[seed] for c in each]) for seed in common]), len(each))
+    return out
+
+
+def _mean(values: list[float]) -> float:
+    known = [value for value in values if isfinite(value)]
+    return sum(known) / len(known) if known else nan
