@@ -55,6 +55,16 @@ def test_shares_by_hand(smooth_at_the_end):
     assert value(found, "share left", BEFORE) == value(found, "largest share left", BEFORE) == 1.0
 
 
+def test_drops_by_hand(smooth_at_the_end):
+    """Δ − Δ(Φ): of b, ‖1 + wave‖ − ‖wave‖ = 8 (√2 − 1) goes, of c all of its 24."""
+    found = table(smooth_at_the_end)
+    g = smooth_at_the_end[0][:64]
+    a = float(g.norm() - HighPass(0.1)(g).norm())
+    assert value(found, "drop by half", AFTER, half=1) == approx((a + 8 * (2**0.5 - 1)) / 2)
+    assert value(found, "drop by half", AFTER, half=2) == approx(24)
+    assert value(found, "drop by half", BEFORE, half=1) == 0
+
+
 def test_the_control_is_a_mean_over_draws_and_the_excess_is_of_the_worst_layer(smooth_at_the_end):
     found = table(smooth_at_the_end)
     control = found[(found["measure"] == "divergence") & (found["method"] == CONTROL)]
@@ -94,15 +104,20 @@ def test_figure_2_from_runs(results):
     assert (found[found["measure"] == "share left"]["value"] <= 1 + 1e-9).all()
 
 
-def test_figure_7_from_runs(results):
+@pytest.mark.parametrize("estimator, behind", [(cka.BIASED, ""), (cka.DEBIASED, ", debiased")])
+def test_figure_7_from_runs(results, estimator, behind):
     """4 x 4 pairs of clients in two rounds; five layers with the penultimate one; means leave the diagonal out."""
     found = likeness(results, samples=40)
+    names = ("CKA", "mean CKA by layer", "mean CKA, penultimate layer", "mean CKA, all layers")
+    pair, layer, last, every = (name + behind for name in names)
     counts = found.groupby("measure").size().to_dict()
-    assert counts == {"CKA": 32, "mean CKA by layer": 10, "mean CKA, penultimate layer": 2, "mean CKA, all layers": 2}
-    pairs = found[(found["measure"] == "CKA") & (found["round"] == 1)].pivot(
+    assert {name: counts[name] for name in (pair, layer, last, every)} == {pair: 32, layer: 10, last: 2, every: 2}
+    pairs = found[(found["measure"] == pair) & (found["round"] == 1)].pivot(
         index="client", columns="other", values="value"
     )
     mean = cka.mean_between(torch.tensor(pairs.to_numpy()))
     seen = found[found["round"] == 1].set_index("measure")["value"]
-    assert seen["mean CKA, penultimate layer"] == approx(mean) and mean < 1
-    assert seen["mean CKA, all layers"] == approx(seen["mean CKA by layer"].mean())
+    assert seen[last] == approx(mean) and mean < 1 and len(counts) == 8
+    assert seen[every] == approx(seen[layer].mean())
+    table = cka.between_clients(results, samples=40, progress=False, estimator=estimator)
+    assert found[found["measure"] == pair]["value"].tolist() == approx(table["value"].tolist())

@@ -15,7 +15,7 @@ from fednb.engines.problem import class_counts
 from fednb.engines.setting import Setting
 from fednb.study.measurements.accuracy import accuracy
 from fednb.study.measurements.client_data import client_sizes
-from fednb.study.measurements.curves import curves, early, last_round, late, setbacks, thinned
+from fednb.study.measurements.curves import curves, early, last_round, late, peak, setbacks, thinned
 from fednb.study.measurements.registry import MEASUREMENTS, UnknownEvidence, measurement, measurement_named
 from fednb.study.page import Page
 
@@ -24,8 +24,11 @@ def made(accuracies, rounds=None):
     """One run as results have it: a cell and its run; None where a round was not evaluated."""
     rows = [{"round": t, "accuracy": a} for t, a in enumerate(accuracies)]
     known = [a for a in accuracies if a is not None]
-    cell = SimpleNamespace(tags={"alpha": 0.1}, label="Ours", setting=SimpleNamespace(rounds=rounds or len(rows)))
-    return [(cell, SimpleNamespace(seed=2, key="k", rows=rows, accuracy=max(known, default=None)))]
+    setting = SimpleNamespace(rounds=rounds or len(rows))
+    cell = SimpleNamespace(tags={"alpha": 0.1}, label="Ours", setting=setting, tuned="")
+    best, last = max(known, default=None), known[-1] if known else None
+    three = {"accuracy_best": best, "accuracy_last": last, "accuracy_last_ten": last}
+    return [(cell, SimpleNamespace(seed=2, key="k", rows=rows, accuracy=best, **three))]
 
 
 def test_curves_have_the_evaluated_rounds_and_no_tuning():
@@ -44,6 +47,15 @@ def test_the_last_round_is_before_any_tuning():
     table = last_round(results)
     assert table["value"].tolist() == [40.0] and table["measure"].tolist() == ["accuracy"]
     assert isnan(last_round(made([70.0, 40.0], rounds=3))["value"].item())
+
+
+def test_the_peak_is_before_any_tuning():
+    """The best of the rounds, not the tuning after them; nothing where no round was evaluated."""
+    results = made([70.0, None, 40.0])
+    results[0][1].rows.append({"round": 3, "accuracy": 90.0, "tuned": 1})
+    table = peak(results)
+    assert table["value"].tolist() == [70.0] and table["measure"].tolist() == ["peak accuracy"]
+    assert isnan(peak(made([None]))["value"].item())
 
 
 @pytest.mark.parametrize("n, most, wanted", [
@@ -127,8 +139,10 @@ def several(seen):
     """Runs from {(method, alpha): accuracies of seeds 0, 1, ...}."""
     return [
         (
-            SimpleNamespace(tags={"alpha": alpha}, label=name),
-            SimpleNamespace(seed=seed, key=f"{name}{seed}", accuracy=a),
+            SimpleNamespace(tags={"alpha": alpha}, label=name, tuned=f"rho {alpha}"),
+            SimpleNamespace(
+                seed=seed, key=f"{name}{seed}", accuracy=a, accuracy_best=a, accuracy_last=1, accuracy_last_ten=2
+            ),
         )
         for (name, alpha), accuracies in seen.items()
         for seed, a in enumerate(accuracies)

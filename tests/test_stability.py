@@ -13,9 +13,10 @@ def made(accuracies, seed=0, status="finished", rounds=None, method="A", alpha=0
     """A cell and its run on digits, of ten classes; the losses of round t are t and 10 t."""
     rows = [{"round": t, "accuracy": a, "test_loss": t, "train_loss": 10 * t} for t, a in enumerate(accuracies)]
     setting = SimpleNamespace(rounds=rounds or len(rows), data="digits")
-    cell = SimpleNamespace(tags={"alpha": alpha}, label=method, setting=setting)
+    cell = SimpleNamespace(tags={"alpha": alpha}, label=method, setting=setting, tuned=f"by seed {seed}")
     reported = accuracies[-1] if status == "finished" else None
-    return cell, SimpleNamespace(seed=seed, key="k", rows=rows, status=status, accuracy=reported)
+    three = {"accuracy_best": seed, "accuracy_last": reported, "accuracy_last_ten": reported}
+    return cell, SimpleNamespace(seed=seed, key="k", rows=rows, status=status, accuracy=reported, **three)
 
 
 def test_losses_of_evaluated_rounds():

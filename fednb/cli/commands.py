@@ -78,6 +78,8 @@ def parser() -> argparse.ArgumentParser:
     book = verbs.add_parser("notebook", help="execute a notebook headless, or all of them")
     book.add_argument("name", nargs="?", help="such as fedfft/01; `fednb ls notebooks` lists all")
     book.add_argument("--all", action="store_true", help="all that were not executed as they are now")
+    book.add_argument("--unless-kept", action="store_true", help="with --all: not those of which results of a larger "
+                      "scale are kept")  # fmt: skip
     book.add_argument("--jobs", type=processes, default=1, help="with --all: notebooks at a time")
     book.add_argument("--scale", default="smoke", help=" | ".join(SCALES))
     book.add_argument("-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
@@ -188,8 +190,10 @@ def _do_all_notebooks(asked: argparse.Namespace) -> int:
         raise ValueError(f"jobs = {asked.jobs}: must be at least 1")
     for problem in (text for name in notebooks.names() for text in execution.page_problems(name, asked.scale)):
         print(f"fednb: {problem}", file=sys.stderr)
-    todo = [name for name in notebooks.names() if not notebooks.is_current(name, asked.scale)]
-    print(f"{len(notebooks.names()) - len(todo)} notebooks are up to date, {len(todo)} to execute", flush=True)
+    kept = [name for name in notebooks.names() if asked.unless_kept and notebooks.is_kept(name, asked.scale)]
+    todo = [n for n in notebooks.names() if n not in kept and not notebooks.is_current(n, asked.scale)]
+    current, more = len(notebooks.names()) - len(todo) - len(kept), f"{len(kept)} are kept, " if kept else ""
+    print(f"{current} notebooks are up to date, {more}{len(todo)} to execute", flush=True)
     failed: list[str] = []
     with bar_of(len(todo), f"notebooks at {asked.scale} scale", unit="notebook") as bar:
         for name, error in notebooks.execute_all(todo, asked.scale, asked.jobs):

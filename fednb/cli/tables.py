@@ -111,20 +111,30 @@ def do_grid(asked: argparse.Namespace) -> int:
 
 
 def _run_on_processes(asked: argparse.Namespace, chosen: Selection) -> list[str]:
-    """Make what is missing, each run in a process; gives a line for each that failed."""
-    todo = [job for name in asked.names for job in jobs_of(asked.paper, name, asked.scale, chosen=chosen)]
-    try:
-        for job, status in run_all(todo, asked.jobs, asked.device):
-            print(f"{job.grid} {job.cell}: {status}", flush=True)
-    except JobsFailed as error:
-        return str(error).splitlines()
-    return []
+    """Make what is missing, each run in a process, first what tunes; gives a line for each that failed."""
+    failed: list[str] = []
+    for tuning in (True, False):
+        todo = [job for name in asked.names
+                for job in jobs_of(asked.paper, name, asked.scale, chosen=chosen, tuning=tuning)]  # fmt: skip
+        try:
+            for job, status in run_all(todo, asked.jobs, asked.device) if todo else ():
+                print(f"{job.name}: {status}", flush=True)
+        except JobsFailed as error:
+            failed += str(error).splitlines()
+    return failed
 
 
 def _run_here(asked: argparse.Namespace, paper: Paper, chosen: Selection) -> list[str]:
-    """Make what is missing in this process; gives a line for each run that failed."""
+    """Make what is missing in this process, first what tunes; gives a line for each run that failed."""
+    first = [chosen.grid(paper, name, asked.scale).tuning for name in asked.names]
+    failed = _make(asked, [grid for grid in first if grid])
+    return failed + _make(asked, [chosen.grid(paper, name, asked.scale) for name in asked.names])
+
+
+def _make(asked: argparse.Namespace, grids: list[Grid]) -> list[str]:
+    """Make the missing runs of some grids in this process; gives a line for each that failed."""
     missing: dict[str, tuple[Wanted, str]] = {}
-    for grid in (chosen.grid(paper, name, asked.scale) for name in asked.names):
+    for grid in grids:
         missing = _missing(grid) | missing
     wanted, names = [w for w, _ in missing.values()], [name for _, name in missing.values()]
     for each in wanted:
@@ -134,9 +144,10 @@ def _run_here(asked: argparse.Namespace, paper: Paper, chosen: Selection) -> lis
 
 
 def _missing(grid: Grid) -> dict[str, tuple[Wanted, str]]:
-    """The runs of a grid that are not finished, by key, each with its name."""
+    """The runs of a grid that can be made and are not finished, by key, each with its name."""
     return {run.key: (Wanted(cell.setting, cell.method, cell.seed, grid.probe), name_of(grid, cell))
-            for cell, run in zip(grid.cells, grid.runs(), strict=True) if run.entry.unfinished}  # fmt: skip
+            for cell, run in zip(grid.cells, grid.runs(), strict=True)
+            if run.entry.unfinished and not cell.waits}  # fmt: skip
 
 
 def do_plan(asked: argparse.Namespace) -> int:

@@ -50,10 +50,11 @@ def do_export(asked: argparse.Namespace) -> int:
 
 
 def _wanted(asked: argparse.Namespace) -> list[Entry]:
-    """The runs of the named grids and keys; all of the store where nothing is named."""
+    """The runs of the named grids, of their tuning too, and of the keys; all of the store where nothing is named."""
     grids = [(papers(paper), name) for paper, name in asked.grid]
     chosen = chosen_of(asked, grids)
-    named = [run.entry for paper, name in grids for run in chosen.grid(paper, name, asked.scale).runs()]
+    several = [chosen.grid(paper, name, asked.scale) for paper, name in grids]
+    named = [run.entry for grid in several for part in (grid.tuning, grid) if part for run in part.runs()]
     if asked.keys or not grids:
         named += named_runs(asked)
     return list(dict.fromkeys(named))

@@ -84,21 +84,46 @@ def _pooled(data: Dataset) -> Dataset:
     return replace(data, name=f"{data.name} pooled", x=x, y=y, owner=owner)
 
 
+@lru_cache(maxsize=2)
+def _held_out(data: Dataset, share: float) -> Dataset:
+    """The data with a share of its training samples, one and the same for every seed, in place of its test set."""
+    mixed = torch.from_numpy(stream(0, "held out").permutation(len(data.y)))
+    count = min(max(1, round(share * len(mixed))), len(mixed) - 1)
+    tested, trained = mixed[:count].sort().values, mixed[count:].sort().values
+    owner, owner_test = (None, None) if data.owner is None else (data.owner[trained], data.owner[tested])
+    return replace(data, name=f"{data.name} held out", x=data.x[trained], y=data.y[trained], x_test=data.x[tested],
+                   y_test=data.y[tested], owner=owner, owner_test=owner_test)  # fmt: skip
+
+
 def data_of(setting: Setting) -> Dataset:
-    """The setting's data; training and test images pooled where every client has a test split of its own."""
+    """The setting's data, with held-out training samples as its test set where it says so.
+
+    Training and test images are pooled where every client has a test split of its own (see `own_split`).
+    """
     data = load(setting.data)
-    return _pooled(data) if setting.evaluation == "personal" else data
+    if setting.evaluation == "personal":
+        return _pooled(data)
+    return _held_out(data, setting.held_out) if setting.held_out else data
 
 
 def own_split(setting: Setting, seed: int, parts: list[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Each client's samples cut into its own training and test split (FedFSA: 70 to 30)."""
+    """Each client's samples cut into its own training and test split (FedFSA: 70 to 30).
+
+    What the setting holds out of the training split takes the place of the test split.
+    """
     mixed = [stream(seed, "own split", i).permutation(np.unique(p)) for i, p in enumerate(parts)]  # none in both
-    cuts = [round(setting.train_share * len(p)) for p in mixed]
-    if short := [i for i, (p, c) in enumerate(zip(mixed, cuts, strict=True)) if not 0 < c < len(p)]:
+    train, test = _cut(mixed, setting.train_share)
+    return _cut(train, 1 - setting.held_out) if setting.held_out else (train, test)
+
+
+def _cut(parts: list[np.ndarray], share: float) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The first share of each client's samples, and the rest; PartitionFailed where one of the two would be empty."""
+    cuts = [round(share * len(p)) for p in parts]
+    if short := [i for i, (p, c) in enumerate(zip(parts, cuts, strict=True)) if not 0 < c < len(p)]:
         raise PartitionFailed(
             f"client {short[0]} has too few samples to train and test on; raise the partition's minimum"
         )
-    return [p[:c] for p, c in zip(mixed, cuts, strict=True)], [p[c:] for p, c in zip(mixed, cuts, strict=True)]
+    return [p[:c] for p, c in zip(parts, cuts, strict=True)], [p[c:] for p, c in zip(parts, cuts, strict=True)]
 
 
 def clients_of(setting: Setting, seed: int, data: Dataset) -> list[np.ndarray]:

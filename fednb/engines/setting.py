@@ -42,6 +42,12 @@ def _label(made: Any) -> Any:
     return made
 
 
+def _quiet(made: Any) -> Any:
+    """A field that has a part in a run's key only where it is not the default: keys from before it was added stay."""
+    made.metadata = made.metadata | {"quiet": True}
+    return made
+
+
 def _whole(default: int | None, help: str, least: int = 1, most: int = MOST_WHOLE) -> Any:
     def test(v: Any) -> bool:
         return isinstance(v, int) and not isinstance(v, bool) and v >= least
@@ -102,6 +108,9 @@ class Setting:
     tune_epochs: int = _whole(10, "personal: epochs of the classifier alone after the last round", 0, MOST_EPOCHS)
     report: str = _label(_choice("best", ("best", "last", "mean_last_10"), "which accuracy counts"))
     precision: str = _choice("fp32", ("fp32", "tf32", "bf16", "fp64"), "numbers of the model; tf32 and bf16 on a GPU")
+    held_out: float = _quiet(
+        _number(0.0, "at least 0 and below 1", lambda v: 0 <= v < 1, "share of the training data to test on instead")
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "data", find_data(self.data).name)  # one spelling, one key

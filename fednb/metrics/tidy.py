@@ -18,8 +18,16 @@ if TYPE_CHECKING:
     from fednb.runs.probes import Probe, Probed
 
 
+REPORTS = {"best": "best accuracy", "last": "last accuracy", "last_ten": "last-ten accuracy"}  # by column: a measure
 NOT_A_SETTING = ("method", "seed", "measure", "value", "std", "band", "round", "key", "device", "engine", "note",
-                 "grid", "target", "residual", "converged", "figure")  # fmt: skip
+                 "grid", "target", "residual", "converged", "figure", "tuned", *REPORTS)  # fmt: skip
+
+CONTROL = "(our control)"  # ends the label of a method that a paper's table does not have
+
+
+def is_control(label: str) -> bool:
+    """True if a method stands in a table as our control: no rival in sentences about all methods of the paper."""
+    return label.endswith(CONTROL)
 
 
 class NotProbed(ValueError):
@@ -36,8 +44,8 @@ class Cloud:
 
 
 def run_columns(cell: Cell, run: Run) -> dict[str, Any]:
-    """The first columns of a table about runs: the grid's tags, then method (by the paper's name for it), seed, key."""
-    return {**cell.tags, "method": cell.label, "seed": run.seed, "key": run.key}
+    """The first columns of a table about runs: the grid's tags, method (by the paper's name), seed, key, tuned."""
+    return {**cell.tags, "method": cell.label, "seed": run.seed, "key": run.key, "tuned": cell.tuned}
 
 
 def about(cell: Cell, run: Run, round: int) -> dict[str, Any]:
@@ -94,7 +102,8 @@ def gains(
     """
     import pandas as pd
 
-    mine = scores[scores["measure"] == measure].drop(columns=["key", "std", "note"], errors="ignore")
+    apart = ["key", "std", "note", *REPORTS]  # of one of the two, not of what is gained
+    mine = scores[scores["measure"] == measure].drop(columns=apart, errors="ignore")
     same = [c for c in mine if c == "seed" or c not in NOT_A_SETTING]
     parts = []
     for left, right in over.items():

@@ -90,10 +90,15 @@ class Run:
         return max(self.accuracies, default=None)
 
     @property
+    def accuracy_last_ten(self) -> float | None:
+        """The mean over the last ten rounds that were evaluated; nothing where the run diverged."""
+        return float(np.mean(self.accuracies[-10:])) if self.accuracy_last is not None else None
+
+    @property
     def accuracy(self) -> float | None:
         """The one that the setting reports."""
         if self.setting.report == "mean_last_10":
-            return float(np.mean(self.accuracies[-10:])) if self.accuracy_last is not None else None
+            return self.accuracy_last_ten
         return self.accuracy_best if self.setting.report == "best" else self.accuracy_last
 
     @cached_property

@@ -2,89 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
-from itertools import product
-from math import prod
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fednb.algorithms.catalogue import method, sums
-from fednb.base.checks import MOST_SEED, is_number, is_text, is_whole
 from fednb.base.inputs import shown
 from fednb.base.progress import bar_of
 from fednb.core.cost import cost
 from fednb.core.rounds import Method
-from fednb.data.sources import title
 from fednb.engines import device_of
-from fednb.engines.setting import Setting
+from fednb.runs.cells import SCALES as SCALES  # where everybody looks for them
+from fednb.runs.cells import BadGrid, Cell, cells_of
 from fednb.runs.experiment import Run, counting, run, run_of
+from fednb.runs.keys import key_of
 from fednb.runs.probes import Probe
-from fednb.runs.store import DamagedRun, DamagedRuns
+from fednb.runs.store import DamagedRun, DamagedRuns, Entry
 from fednb.runs.together import Wanted, run_all
+from fednb.runs.tuning import Trial, choices_of, curves, settled, trials_of
 
 if TYPE_CHECKING:
     import pandas as pd
-
-SCALES = ("smoke", "laptop", "paper")
-
-
-class BadGrid(ValueError):
-    """A grid that cannot be made from what was given."""
 
 
 class NeedsGpu(RuntimeError):
     """A paper-scale grid on a machine without a GPU."""
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One run of a grid, and the values that tell it from the others.
-
-    label: the name that the paper's table has for the method.
-    """
-
-    setting: Setting
-    method: Method
-    seed: int
-    tags: dict[str, Any]
-    label: str = ""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "label", self.label or self.method.name)
+class NotTuned(RuntimeError):
+    """A grid whose tuning runs are not all there, so that the parameters of its own runs are not known."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """All runs of one table or figure at one scale."""
+    """All runs of one table or figure at one scale.
+
+    trials: runs that choose parameters for the methods that are tuned. Cells have what was chosen when the grid was
+    made, and wait where it was not chosen yet; `settled` looks again.
+    """
 
     name: str
     scale: str
     cells: tuple[Cell, ...]
     probe: Probe | None = None
+    trials: tuple[Trial, ...] = ()
 
     @classmethod
     def of(cls, name: str, scale: str, described: dict[str, Any], seeds: list[int] | None = None) -> Grid:
-        """From a grid file's table for one scale: setting, vary, cases, methods, sums, sweep, seeds, probe.
+        """From a grid file's table for one scale: setting, vary, cases, methods, sums, sweep, tune, seeds, probe.
 
         vary: settings to try, all with all. cases: tables with a `setting` (and methods or vary) of their own, told
-        apart by their other entries. methods: names, or tables with `name`, parameters, `label` and `setting`. sweep: a
-        parameter and its values, for all methods that have it; the others stand beside it once. sums, in place of cases
-        and methods: axes of ideas, all with all that make a method (see `fednb.algorithms.catalogue.sums`).
+        apart by their other entries. methods: names, or tables with `name`, parameters, `label`, `setting`, `scales`
+        (those that have it; all without it) and `tune` in place of the grid's. sweep: a parameter and its values, for
+        all methods that have it; the others stand beside it once. sums, in place of cases and methods: axes of ideas,
+        all with all that make a method (see `fednb.algorithms.catalogue.sums`).
+
+        tune: fields of the setting or parameters of methods, and values of which each method that does not give them
+        gets the best, all with all, for all of its runs. tune_where: tags of the settings in which they are tried; all
+        without it. tune_seeds: the seeds; the first of the grid's without it. tune_by: the accuracy that counts, on the
+        "test" set as set by `report`, or on "held-out" training data.
         """
         where = f"grid {name}, {scale}"
-        _check(where, described)
-        described = _summed(described)
-        _count(where, described, seeds or described.get("seeds", [0]))
-        base = Setting().but(**described.get("setting", {}))
-        cells = tuple(
-            cell
-            for case in described.get("cases", [{}])
-            for cell in _cells(base, described | case, _own_tags(case), seeds or described.get("seeds", [0]))
-        )
+        cells = cells_of(where, scale, described, seeds)
         probe = Probe(**described["probe"]) if "probe" in described else None
-        return cls(name, scale, cells, probe)
+        return cls(name, scale, cells, probe, trials_of(where, cells, described)).settled()
+
+    def settled(self) -> Grid:
+        """The grid with the parameters that its tuning chose, as far as its trials are finished by now."""
+        return replace(self, cells=settled(self.cells, self.trials)) if self.trials else self
+
+    def at(self, **changes: Any) -> Grid:
+        """The grid with other values in some fields of all settings, in its tuning too."""
+        cells = tuple(replace(c, setting=c.setting.but(**changes)) for c in self.cells)
+        return replace(self, cells=cells, trials=tuple(trial.at(**changes) for trial in self.trials)).settled()
+
+    @property
+    def tuning(self) -> Grid | None:
+        """The runs that choose parameters for the methods of this grid; None where nothing is tuned."""
+        labels = {c.label for c in self.cells if c.tune}
+        cells = tuple(trial.cell for trial in self.trials if trial.cell.label in labels)
+        return Grid(f"{self.name} tuning", self.scale, cells) if cells else None
+
+    def tuning_curves(self) -> pd.DataFrame:
+        """What each value reached that was tried: a row for each method, parameter and value (column `at`).
+
+        Columns value (accuracy in percent, the mean over n runs, the other parameters at their chosen values), chosen,
+        and edge, which is true where the chosen value is the first or last of its list. Methods whose tuning is not
+        finished are left out.
+        """
+        labels = {c.label for c in self.cells if c.tune}
+        return curves(choices_of(trial for trial in self.trials if trial.cell.label in labels).values())
+
+    @property
+    def waiting(self) -> bool:
+        """True if a run of the grid waits for its tuning."""
+        return any(c.waits for c in self.cells)
+
+    @property
+    def tuned(self) -> str:
+        """The chosen parameters of all methods that are tuned, for a caption; an empty text where none is."""
+        return "; ".join(dict.fromkeys(f"{c.label}: {c.tuned}" for c in self.cells if c.tuned))
 
     def only(self, chosen: dict[str, list[Any]] | None) -> Grid:
         """The part of the grid whose tags (and labels, as "method") are among the chosen ones."""
@@ -98,23 +116,29 @@ class Grid:
         return replace(self, cells=cells)
 
     def runs(self) -> list[Run]:
-        return [run_of(c.setting, c.method, c.seed, self.probe) for c in self.cells]
+        """The runs of the cells; one that waits for its tuning has a key that no run in the store has."""
+        return [_run_of(c, self.probe) for c in self.cells]
 
     def status(self) -> pd.DataFrame:
-        """One row per run: what it is, and how far it has come."""
+        """One row per run: what it is, and how far it has come. Runs that tune come first."""
         import pandas as pd
 
         rows = [
             {**c.tags, "method": c.label, "seed": c.seed, **_standing(c, r), "key": r.key}
             for c, r in zip(self.cells, self.runs(), strict=True)
         ]
-        return pd.DataFrame(rows)
+        if self.tuning is None:
+            return pd.DataFrame(rows)
+        table = pd.DataFrame(rows).assign(tuned=[c.tuned for c in self.cells])
+        return pd.concat([self.tuning.status().assign(tuned="is tried"), table], ignore_index=True)
 
     def run(self, device: str = "auto", engine: str = "auto", workers: int | None = None) -> Results:
         """Run what is missing, with one progress bar, on a GPU several at a time; finished runs come from the store.
 
-        Damaged runs are named at the end, when all others are made.
+        Damaged runs are named at the end, when all others are made. What is tuned is tuned first.
         """
+        if self.waiting:
+            return self._run_tuned(device, engine, workers)
         if self.scale == "paper" and device == "auto" and not torch.cuda.is_available() and not self._finished():
             raise NeedsGpu(
                 f"{self.name} at paper scale is {len(self.cells)} runs of {self.cells[0].setting.rounds} rounds and "
@@ -140,6 +164,15 @@ class Grid:
             raise DamagedRuns(damaged)
         return Results(self, tuple(done))
 
+    def _run_tuned(self, device: str, engine: str, workers: int | None) -> Results:
+        """Run the tuning, then the grid with the parameters that it chose."""
+        if self.tuning is not None:
+            self.tuning.run(device, engine, workers)
+        ready = self.settled()
+        if ready.waiting:
+            raise NotTuned(f"{self.name} at {self.scale} scale: its tuning is not finished")
+        return ready.run(device, engine, workers)
+
     def _make_together(self, device: str, engine: str) -> None:
         """Make what is missing several at a time; a run that fails is left for those who make it by itself."""
         missing = [Wanted(c.setting, c.method, c.seed, self.probe)
@@ -152,129 +185,20 @@ class Grid:
         return not any(r.entry.unfinished for r in self.runs())
 
 
+def _run_of(c: Cell, probe: Probe | None) -> Run:
+    """The run of a cell, whether or not it has been started."""
+    found = run_of(c.setting, c.method, c.seed, probe)
+    return replace(found, entry=Entry.of(key_of([found.key, c.label, "waits"]))) if c.waits else found
+
+
 def _standing(c: Cell, r: Run) -> dict[str, str]:
     """How far a run has come."""
+    if c.waits:
+        return {"status": "waits for tuning", "rounds": f"0/{c.setting.rounds}"}
     try:
         return {"status": r.status, "rounds": f"{len(r.rows)}/{c.setting.rounds}"}
     except DamagedRun:
         return {"status": "damaged", "rounds": f"?/{c.setting.rounds}"}
-
-
-PROBE = tuple(f.name for f in fields(Probe))
-
-
-def _lists(value: Any) -> bool:
-    return all(isinstance(each, list) and each for each in value.values())
-
-
-def _is_method(value: Any) -> bool:
-    """A name; or a table with a name, where label and setting are what they should be."""
-    if isinstance(value, str):
-        return True
-    named = isinstance(value.get("name"), str | Method) and isinstance(value.get("label", ""), str)
-    return named and isinstance(value.get("setting", {}), dict)
-
-
-FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "setting": ("a table of settings", lambda v: isinstance(v, dict)),
-    "vary": ("a table of lists, none of them empty", _lists),
-    "cases": ("a list of tables", lambda v: isinstance(v, list) and all(isinstance(case, dict) for case in v)),
-    "methods": ("a list of names, or of tables with a name", lambda v: isinstance(v, list) and all(map(_is_method, v))),
-    "sweep": ("a table of lists, none of them empty", _lists),
-    "seeds": ("a list of whole numbers of at least 0",
-              lambda v: isinstance(v, list) and len(v) > 0 and all(is_whole(seed, 0, MOST_SEED) for seed in v)),
-    "probe": (f"a table of {', '.join(PROBE)}", lambda v: isinstance(v, dict) and set(v) <= set(PROBE)),
-    "sums": ("a table of tables of texts",
-             lambda v: all(isinstance(text, str) for axis in v.values() for text in axis.values())),
-}  # fmt: skip
-KNOWN = tuple(name for name in FORMS if name != "sums")  # sums become cases
-MOST_RUNS = 100_000
-
-
-def _check(where: str, described: dict[str, Any]) -> None:
-    """Refuse a description that is not of the form that `Grid.of` tells, before anything is made of it."""
-    if unknown := [entry for entry in described if entry not in FORMS]:
-        raise BadGrid(f"{where}: unknown entry {shown(unknown[0])}; known are {', '.join(FORMS)}")
-    for entry, value in described.items():
-        _fit(where, entry, value)
-    for number, case in enumerate(described.get("cases", []), 1):
-        for entry, value in case.items():
-            if entry in KNOWN:
-                _fit(f"{where}, case {number}", entry, value)
-            elif not (isinstance(value, bool) or is_number(value) or is_text(value)):
-                raise BadGrid(f"{where}, case {number}: {shown(entry)} = {shown(value)} must be a text or a number")
-    for case in described.get("cases", [{}]):
-        if "sums" not in described and not (case.get("methods") or described.get("methods")):
-            raise BadGrid(f"{where}: `methods` must be a list of names")
-
-
-def _fit(where: str, entry: str, value: Any) -> None:
-    allowed, test = FORMS[entry]
-    try:
-        fine = test(value)
-    except (AttributeError, TypeError):
-        fine = False
-    if not fine:
-        raise BadGrid(f"{where}: `{entry}` must be {allowed}, not {shown(value)}")
-
-
-def _count(where: str, described: dict[str, Any], seeds: list[int]) -> None:
-    """Refuse a grid with more runs than anybody can want, before they are made."""
-    total = 0
-    for case in described.get("cases", [{}]):
-        own = described | case
-        lists = [*own.get("vary", {}).values(), *own.get("sweep", {}).values(), own["methods"], seeds]
-        total += prod(map(len, lists))
-    if total > MOST_RUNS:
-        raise BadGrid(f"{where}: {shown(total)} runs; a grid has at most {MOST_RUNS}")
-
-
-def _summed(described: dict[str, Any]) -> dict[str, Any]:
-    """Sums written out: a case for each, told apart by the names of its ideas."""
-    if "sums" not in described:
-        return described
-    if (total := prod(map(len, described["sums"].values()))) > MOST_RUNS:
-        raise BadGrid(f"`sums` make {shown(total)} methods; a grid has at most {MOST_RUNS} runs")
-    cases = [{**names, "methods": [{"name": m}]} for names, m in sums(described["sums"]) if isinstance(m, Method)]
-    return {entry: value for entry, value in described.items() if entry != "sums"} | {"cases": cases}
-
-
-def _own_tags(case: dict[str, Any]) -> dict[str, Any]:
-    return {tag: value for tag, value in case.items() if tag not in KNOWN}
-
-
-def _cells(base: Setting, described: dict[str, Any], tags: dict[str, Any], seeds: list[int]) -> Iterator[Cell]:
-    """The runs of one case: its settings times its methods times the seeds."""
-    base, vary = base.but(**described.get("setting", {})), described.get("vary", {})
-    settings = [base.but(**dict(zip(vary, values, strict=True))) for values in product(*vary.values())]
-    for setting in settings:
-        for label, m, own, swept in _methods(described["methods"], described.get("sweep", {})):
-            found = {"dataset": title(setting.data), **tags, **_tags(setting, vary, settings), **swept}
-            yield from (Cell(setting.but(**own), m, seed, found, label) for seed in seeds)
-
-
-def _methods(
-    listed: list[Any], sweep: dict[str, list[Any]]
-) -> Iterator[tuple[str, Method, dict[str, Any], dict[str, Any]]]:
-    """Each method with its label, its own settings and the values of the sweep that it stands for."""
-    for entry in listed:
-        about: dict[str, Any] = {"name": entry} if isinstance(entry, str) else dict(entry)
-        label, own = about.pop("label", ""), about.pop("setting", {})
-        made = method(**about)
-        names = [name for name in sweep if name in made.parameters() and name not in about]
-        for values in product(*(sweep[name] for name in names)):
-            swept = dict(zip(names, values, strict=True))
-            yield label or made.name, made.but(**swept), own, swept
-
-
-def _tags(setting: Setting, vary: dict[str, Any], settings: list[Setting]) -> dict[str, Any]:
-    """The values that vary. Partitions of one kind are told apart by alpha, others by their text."""
-    tags = {name: getattr(setting, name) for name in vary}
-    if "partition" in tags:
-        alpha = getattr(setting.partition, "alpha", None) if len({type(s.partition) for s in settings}) == 1 else None
-        tags.pop("partition")
-        tags |= {"partition": str(setting.partition)} if alpha is None else {"alpha": alpha}
-    return tags
 
 
 @dataclass(frozen=True)
@@ -294,13 +218,17 @@ class Results:
         return self.grid.probe
 
     def table(self) -> pd.DataFrame:
-        """One row per run: tags, seed, accuracy in percent, what `Run.summary` has, and what the method costs."""
+        """One row per run: tags, seed, accuracy in percent, what `Run.summary` has, what the method costs, and `tuned`.
+
+        tuned: the parameters that were chosen by tuning, in words; an empty text where none was.
+        """
         import pandas as pd
 
         rows = [
-            {**c.tags, "seed": c.seed, "accuracy": r.accuracy, **r.summary(), **_costs(c.method), "method": c.label}
+            {**c.tags, "seed": c.seed, "accuracy": r.accuracy, **r.summary(), "accuracy_last_ten": r.accuracy_last_ten,
+             **_costs(c.method), "method": c.label, "tuned": c.tuned}
             for c, r in self
-        ]
+        ]  # fmt: skip
         return pd.DataFrame(rows)
 
 

@@ -32,12 +32,12 @@ class JobsFailed(RuntimeError):
     """Runs of a grid that could not be made: one line each."""
 
     def __init__(self, failed: dict[Job, str]) -> None:
-        super().__init__("\n".join(f"{job.grid} {job.cell}: {why}" for job, why in failed.items()))
+        super().__init__("\n".join(f"{job.name}: {why}" for job, why in failed.items()))
 
 
 @dataclass(frozen=True)
 class Job:
-    """One cell of a paper's grid."""
+    """One cell of a paper's grid, or of its tuning."""
 
     paper: str
     grid: str
@@ -45,18 +45,34 @@ class Job:
     seeds: tuple[int, ...] | None
     cell: int
     precision: str | None = None
+    tuning: bool = False
+
+    @property
+    def name(self) -> str:
+        """The run for people: its grid, and its number there."""
+        return f"{self.grid} {'tuning ' * self.tuning}{self.cell}"
 
 
 def jobs_of(
-    paper: str, grid: str, scale: str, seeds: list[int] | None = None, chosen: Selection | None = None
+    paper: str,
+    grid: str,
+    scale: str,
+    seeds: list[int] | None = None,
+    chosen: Selection | None = None,
+    tuning: bool = False,
 ) -> list[Job]:
-    """The runs of a grid, or of the part of it that is chosen, that are not finished."""
+    """The runs of a grid, or of the part of it that is chosen, that can be made and are not finished.
+
+    tuning: the runs of its tuning instead; as long as some of them are missing, other runs may not be known.
+    """
     chosen = chosen or Selection(seeds)
     whole = chosen.whole(papers(paper), grid, scale)
     own = None if chosen.seeds is None else tuple(chosen.seeds)
-    cells = [(i, whole.cells[i]) for i in chosen.cells(whole)]
-    return [Job(paper, grid, scale, own, i, chosen.precision) for i, c in cells
-            if run_of(c.setting, c.method, c.seed, whole.probe).entry.unfinished]  # fmt: skip
+    cells = chosen.tuning_cells(whole) if tuning else chosen.cells(whole)
+    source = (whole.tuning or whole) if tuning else whole
+    runs = source.runs()
+    return [Job(paper, grid, scale, own, i, chosen.precision, tuning) for i in cells
+            if runs[i].entry.unfinished and not source.cells[i].waits]  # fmt: skip
 
 
 def done(job: Job, device: str = "auto") -> Run:
@@ -64,6 +80,7 @@ def done(job: Job, device: str = "auto") -> Run:
     torch.set_num_threads(1)
     chosen = Selection(None if job.seeds is None else list(job.seeds), precision=job.precision)
     grid = chosen.whole(papers(job.paper), job.grid, job.scale)
+    grid = grid.tuning or grid if job.tuning else grid
     cell = grid.cells[job.cell]
     engine = "auto" if device_of(device).type == "cuda" else "loop"  # a pool inside a pool would fight for the cores
     return run(cell.setting, cell.method, cell.seed, engine=engine, device=device, probe=grid.probe, progress=False)

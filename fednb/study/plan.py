@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from fednb.base.progress import duration
 from fednb.data.sources import available
+from fednb.metrics.tidy import REPORTS, is_control
 from fednb.runs.experiment import Run
 from fednb.runs.grid import Cell, Grid
 from fednb.runs.store import StoreError
@@ -28,12 +29,15 @@ HEADS = {"paper": ("paper", 14), "section": ("section", 13), "claims": ("decides
          "missing": ("missing", 7), "minutes": ("minutes", 7), "sum": ("sum", 7),
          "how": ("seconds are", 22)}  # fmt: skip
 
+BY_RUN = {"accuracy": "accuracy", **dict.fromkeys(REPORTS.values(), "accuracy_reports")}  # measure: its measurement
+
 
 @dataclass(frozen=True)
 class Task:
     """A run that is missing: what it is, and what the rest of it takes.
 
-    start: seconds before the first round, which runs of one kind share.
+    start: seconds before the first round, which runs of one kind share. waits: True if its parameters are chosen by
+    tuning runs that come before it, so that it cannot be made yet.
     """
 
     key: str
@@ -44,6 +48,7 @@ class Task:
     start: float
     measured: bool
     source: str
+    waits: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,8 +100,8 @@ class Plan:
 
     @property
     def tasks(self) -> list[Task]:
-        """The missing runs in order."""
-        return [task for step in self.steps for task in step.tasks]
+        """The missing runs that can be made now, in order; those that wait for tuning are in a plan made after it."""
+        return [task for step in self.steps for task in step.tasks if not task.waits]
 
     def table(self) -> pd.DataFrame:
         """One row per step; column in_time says which end in the time that was given."""
@@ -184,23 +189,36 @@ def _section(paper: Paper, name: str, claims: list[Claim], whole: Grid | None, c
         return Section(paper, name, tuple(Need(claim, paper.id, never=never) for claim in claims))
     runs, evidence = tuple(grid.runs()), paper.evidence(name)
     keys = [run.key for run in runs]
-    needs = [_need(paper, claim, grid, keys, needed(claim, grid, evidence)) for claim in claims]
+    tuning = _tuning_keys(grid)
+    found = [(claim, needed(claim, grid, evidence)) for claim in claims]
+    needs = [_need(paper, claim, grid, cells, {keys[i] for i in cells} | {key for i in cells for key in tuning[i]})
+             for claim, cells in found]  # fmt: skip
     return Section(paper, name, tuple(needs), grid, runs)
 
 
-def needed(claim: Claim, grid: Grid, evidence: Iterable[str]) -> list[int]:
+def _tuning_keys(grid: Grid) -> list[set[str]]:
+    """For each cell of a grid the keys of the tuning runs that it waits for."""
+    found: dict[str, set[str]] = {}
+    if grid.waiting and grid.tuning is not None:
+        for cell, run in zip(grid.tuning.cells, grid.tuning.runs(), strict=True):
+            found.setdefault(cell.label, set()).add(run.key)
+    return [found.get(cell.label, set()) if cell.waits else set() for cell in grid.cells]
+
+
+def needed(claim: Claim, grid: Grid, evidence: Collection[str]) -> list[int]:
     """The cells of a section's grid that a claim is about; all of them where that cannot be told.
 
-    Accuracy is measured run by run, so the settings and methods that the claim names are enough; a name that no cell
-    has may stand for several methods, and then all count. Other measurements may look at any run of the grid.
+    Accuracies are measured run by run, so the settings and methods that the claim names are enough; a name that no cell
+    has may stand for several methods, and then all count but our controls, which no sentence of a paper is about. Other
+    measurements may look at any run of the grid.
     """
     every = list(range(len(grid.cells)))
-    if claim.measure != "accuracy" or "accuracy" not in evidence:
+    if BY_RUN.get(claim.measure) not in evidence:
         return every
     fits = [i for i in every if _about(claim, grid.cells[i].tags)]
     named = {*claim.left, *claim.right}
     if claim.rule_kind.of_all or not named or not named <= {cell.label for cell in grid.cells}:
-        return fits
+        return [i for i in fits if grid.cells[i].label in named or not is_control(grid.cells[i].label)]
     return [i for i in fits if grid.cells[i].label in named]
 
 
@@ -210,12 +228,12 @@ def _about(claim: Claim, tags: dict[str, Any]) -> bool:
     return all(tags[name] in values for name, values in several.items() if name in tags)
 
 
-def _need(paper: Paper, claim: Claim, grid: Grid, keys: list[str], cells: list[int]) -> Need:
+def _need(paper: Paper, claim: Claim, grid: Grid, cells: list[int], keys: set[str]) -> Need:
     offline = os.environ.get("FEDNB_OFFLINE", "") not in ("", "0")
     data = dict.fromkeys(grid.cells[i].setting.data for i in cells)
     absent = [name for name in data if offline and not available(name)]
     never = f"{' and '.join(absent)} not here" if absent else "" if cells else "no run of this scale is about it"
-    return Need(claim, paper.id, frozenset(keys[i] for i in cells), never)
+    return Need(claim, paper.id, frozenset(keys), never)
 
 
 def has_grid(paper: Paper, section: str) -> bool:
@@ -233,8 +251,10 @@ def _missing(section: Section, times: Times) -> list[Task]:
     """The runs of a section that are not finished, each with what is left of it."""
     if section.grid is None:
         return []
-    return [_task(section.grid, cell, run, times) for cell, run in zip(section.grid.cells, section.runs, strict=True)
-            if run.entry.unfinished]  # fmt: skip
+    first = section.grid.tuning if section.grid.waiting else None
+    several = [(first, cell, run) for cell, run in zip(first.cells, first.runs(), strict=True)] if first else []
+    several += [(section.grid, cell, run) for cell, run in zip(section.grid.cells, section.runs, strict=True)]
+    return [_task(grid, cell, run, times) for grid, cell, run in several if run.entry.unfinished]
 
 
 def _task(grid: Grid, cell: Cell, run: Run, times: Times) -> Task:
@@ -243,7 +263,7 @@ def _task(grid: Grid, cell: Cell, run: Run, times: Times) -> Task:
     return Task(
         run.key, name_of(grid, cell), Wanted(cell.setting, cell.method, cell.seed, grid.probe),
         (setting.model, setting.data, setting.precision, setting.batch, cell.method),
-        (setting.rounds - rounds_of(run)) * takes.round, takes.start, takes.measured, takes.source,
+        (setting.rounds - rounds_of(run)) * takes.round, takes.start, takes.measured, takes.source, cell.waits,
     )  # fmt: skip
 
 

@@ -32,10 +32,7 @@ class Selection:
     def whole(self, paper: Paper, name: str, scale: str) -> Grid:
         """All cells of a paper's grid, with the seeds and the precision that are asked for."""
         grid = paper.grid(name, scale, self.seeds)
-        if self.precision is None:
-            return grid
-        cells = tuple(replace(c, setting=c.setting.but(precision=self.precision)) for c in grid.cells)
-        return replace(grid, cells=cells)
+        return grid if self.precision is None else grid.at(precision=self.precision)
 
     def grid(self, paper: Paper, name: str, scale: str) -> Grid:
         """The wanted part of a paper's grid; BadGrid where no run of it is wanted."""
@@ -52,6 +49,11 @@ class Selection:
         except BadGrid:
             return []
         return [i for i, cell in enumerate(grid.cells) if id(cell) in fits and self._named(cell)]
+
+    def tuning_cells(self, grid: Grid) -> list[int]:
+        """The numbers of the cells of a grid's tuning that choose parameters for its wanted cells."""
+        labels = {grid.cells[i].label for i in self.cells(grid)}
+        return [i for i, cell in enumerate(grid.tuning.cells) if cell.label in labels] if grid.tuning else []
 
     def _named(self, cell: Cell) -> bool:
         return not self.methods or bool({name.lower() for name in self.methods} & _names(cell))

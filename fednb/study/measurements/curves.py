@@ -71,6 +71,16 @@ def last_round(results: Results) -> pd.DataFrame:
     return _mean_where(results, "accuracy", lambda t, T: t == T - 1)
 
 
+@measurement("peak")
+def peak(results: Results) -> pd.DataFrame:
+    """The highest test accuracy of any evaluated round of training, before any tuning, in percent (FedFSA Fig. 5)."""
+
+    def highest(cell: Cell, run: Run) -> float:
+        return max((row["accuracy"] for row in evaluated(run)), default=nan)
+
+    return _for_each(results, "peak accuracy", highest)
+
+
 @measurement("early")
 def early(results: Results, share: float = 0.25) -> pd.DataFrame:
     """The mean test accuracy over the first `share` of the rounds, in percent: how fast a run starts.

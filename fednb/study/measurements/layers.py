@@ -34,8 +34,9 @@ def rows(x: Tensor, layout: Layout, filter: Filter, draws: int = 5) -> Iterator[
     """Eq. 5 of gradients `[C, P]` in every weight layer before and after a filter and in random axes, and what is left.
 
     "divergence" by layer (one row per draw of the control); "share left", Δ_l(Φ) / Δ_l, as a mean over layers, as the
-    largest of all layers, and by half: 1 the layers nearer to the input, 2 those nearer to the output; "excess", how
-    much the share left is above the control's in the worst layer. In random axes it is a mean over draws.
+    largest of all layers, and by half: 1 the layers nearer to the input, 2 those nearer to the output; "drop by half",
+    Δ_l − Δ_l(Φ), as a mean over the layers of a half; "excess", how much the share left is above the control's in the
+    worst layer. In random axes it is a mean over draws.
     """
     names = weights(layout)
     kinds = [(BEFORE, None), (AFTER, filter), *((CONTROL, Turned.of(filter, seed)) for seed in range(draws))]
@@ -46,13 +47,16 @@ def rows(x: Tensor, layout: Layout, filter: Filter, draws: int = 5) -> Iterator[
         for layer, value in zip(names, values, strict=True):
             yield {"method": name, "measure": "divergence", "draw": len(seen[name]), "layer": layer, "value": value}
         seen[name].append(values)
-    left = {name: np.mean(values, axis=0) / np.array(seen[BEFORE][0]) for name, values in seen.items()}
+    whole = np.array(seen[BEFORE][0])
+    left = {name: np.mean(values, axis=0) / whole for name, values in seen.items()}
     middle = -(-len(names) // 2)
     for name, share in left.items():
         yield {"method": name, "measure": "share left", "value": share.mean()}
         yield {"method": name, "measure": "largest share left", "value": share.max()}
-        for half, some in ((1, share[:middle]), (2, share[middle:])):
-            yield {"method": name, "measure": "share left by half", "half": half, "value": some.mean()}
+        for half, some in ((1, slice(middle)), (2, slice(middle, None))):
+            yield {"method": name, "measure": "share left by half", "half": half, "value": share[some].mean()}
+            drop = (whole - whole * share)[some].mean()
+            yield {"method": name, "measure": "drop by half", "half": half, "value": drop}
     yield {"method": AFTER, "measure": "excess", "value": (left[AFTER] - left[CONTROL]).max()}
 
 
@@ -79,15 +83,18 @@ def likeness(results: Results, samples: int = 256) -> pd.DataFrame:
 
     "CKA" of every pair of clients in the penultimate layer, which the text speaks of; and over pairs of different
     clients "mean CKA by layer" (the caption says layer-wise), "mean CKA, penultimate layer" and "mean CKA, all layers".
+    Each of them as it is, and with ", debiased" behind its name by the estimator that many features do not raise.
     """
     import pandas as pd
 
-    pairs = cka.between_clients(finished(results), layers="*", samples=samples)
-    by_layer = cka.mean_by_layer(pairs).assign(measure="mean CKA by layer")
-    last = (
-        by_layer[by_layer["layer"] == PENULTIMATE].drop(columns="layer").assign(measure="mean CKA, penultimate layer")
-    )
-    keys = [name for name in last if name != "value"]
-    every = by_layer.drop(columns="layer").assign(measure="mean CKA, all layers")
-    mean = every.groupby(keys, sort=False, dropna=False)["value"].agg(lambda x: x.mean(skipna=False)).reset_index()
-    return pd.concat([pairs[pairs["layer"] == PENULTIMATE], by_layer, last, mean], ignore_index=True)
+    found = []
+    for estimator, behind in ((cka.BIASED, ""), (cka.DEBIASED, ", debiased")):
+        pairs = cka.between_clients(finished(results), layers="*", samples=samples, estimator=estimator)
+        by_layer = cka.mean_by_layer(pairs).assign(measure=f"mean CKA by layer{behind}")
+        every = by_layer.drop(columns="layer")
+        last = every[by_layer["layer"] == PENULTIMATE].assign(measure=f"mean CKA, penultimate layer{behind}")
+        every = every.assign(measure=f"mean CKA, all layers{behind}")
+        keys = [name for name in every if name != "value"]
+        mean = every.groupby(keys, sort=False, dropna=False)["value"].agg(lambda x: x.mean(skipna=False)).reset_index()
+        found += [pairs[pairs["layer"] == PENULTIMATE], by_layer, last, mean]
+    return pd.concat(found, ignore_index=True)
