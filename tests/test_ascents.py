@@ -505,17 +505,17 @@ TWO = Layout(("a.weight", "b.weight"), ((2, 1), (1, 4)))
 
 
 @pytest.mark.parametrize(
-    "moves, paper, released",
+    "moves, mean, released",
     [
         ((2.0, 0.0, 1.2, 1.2, 1.2, 1.2), 0, 0),  # means of squares 2 and 1.44, though b's sum is larger; ½ and 0
         ((2.0, 2.0, 0.3, 0.0, 0.0, 0.0), 0, 1),  # 4 and 0.0225; shifted alike, a is 0 once scaled, b is ¼
         ((0.1, 0.0, 3.0, 0.0, 0.0, 0.0), 1, 0),  # 0.005 and 2.25; scaled ½ and ¼
     ],
 )
-def test_fsas_sensitivity_by_hand(moves, paper, released):
+def test_fsas_sensitivity_by_hand(moves, mean, released):
     """From w = 0 (scaled: 0) one step of η = 0.1 against w − a moves each number by a/10."""
-    for reading, wanted in (("paper", paper), ("released", released)):
-        part = FlexibleRadius(0.0, 0.0, top=1, reading=reading)
+    for layer_score, wanted in (("mean", mean), ("released", released)):
+        part = FlexibleRadius(0.0, 0.0, top=1, layer_score=layer_score)
         k, _ = one_round(Method("m", part), quadratic([10 * x for x in moves]), layout=TWO)
         assert torch.allclose(k.delta[0], vector(*moves), **CLOSE)
         assert chosen(k) == [[wanted]]
@@ -524,23 +524,29 @@ def test_fsas_sensitivity_by_hand(moves, paper, released):
 def test_fsas_released_score_by_hand():
     """Layer a goes from (0, 1, 2, 4) to (1, 3, 5, 9): scaled (0, ¼, ½, 1) and again (0, ¼, ½, 1), so its score is 0.
 
-    Layer b goes from (0, 4) to (4, 0): (0, 1) becomes (1, 0), a score of 1; in the paper's reading 16.
+    Layer b goes from (0, 4) to (4, 0): (0, 1) becomes (1, 0), a mean of 1 and a sum of 2; of the raw squares 16 and 32.
+    The code's score is the default, and the whole method's reading="released" has it too.
     """
     layout = Layout(("a.weight", "b.weight"), ((1, 4), (1, 2)))
     start, end = vector(0, 1, 2, 4, 0, 4), vector(1, 3, 5, 9, 4, 0)
-    for reading, wanted in (("released", [0, 1]), ("paper", [(1 + 4 + 9 + 25) / 4, 16])):
-        part = FlexibleRadius(0.0, 0.0, top=1, reading=reading)
+    scaled, raw = {"mean": [0, 1], "sum": [0, 2]}, {"mean": [39 / 4, 16], "sum": [39, 32]}
+    for how, wanted in (
+        ({}, scaled["mean"]), ({"layer_score": "released"}, scaled["mean"]), ({"reading": "released"}, scaled["mean"]),
+        *(({"layer_score": name}, raw[name]) for name in raw),
+        *(({"layer_score": name, "reading": "released"}, scaled[name]) for name in scaled),
+    ):  # fmt: skip
+        part = FlexibleRadius(0.0, 0.0, top=1, **how)
         k, _ = one_round(Method("m", part), quadratic(end.tolist()), w=start, lr=1.0, layout=layout)
-        assert k.sensitivity[0].tolist() == approx(wanted, abs=1e-12)
+        assert k.sensitivity[0].tolist() == approx(wanted, abs=1e-12), how
 
 
-@pytest.mark.parametrize("reading, power", [("paper", 2), ("released", 0)])
-def test_fsas_score_under_shifts_and_scales(reading, power):
+@pytest.mark.parametrize("layer_score, power", [("sum", 2), ("mean", 2), ("released", 0)])
+def test_fsas_score_under_shifts_and_scales(layer_score, power):
     """A constant added to a layer before and after changes neither score; a factor c gives c² or, as released, 1."""
     layout = Layout(("a.weight", "b.weight"), ((3, 1), (1, 4)))
     rng = torch.Generator().manual_seed(1)
     w, a = torch.randn(2, 7, dtype=torch.float64, generator=rng)
-    part = FlexibleRadius(0.0, 0.0, top=1, reading=reading)
+    part = FlexibleRadius(0.0, 0.0, top=1, layer_score=layer_score)
 
     def score(shift: Tensor, scale: float) -> Tensor:
         here, there = scale * w + shift, scale * a + shift
@@ -564,7 +570,7 @@ def test_fsas_score_under_shifts_and_scales(reading, power):
 def test_fsas_schemes(scheme, top, wanted):
     """Layers move by 2, 0, 1, 3: the largest first, or the smallest first but never one that stands still."""
     layout = Layout(("a.weight", "b.weight", "c.weight", "d.weight"), ((1, 1),) * 4)
-    part = FlexibleRadius(0.0, 0.0, top=top, scheme=scheme)
+    part = FlexibleRadius(0.0, 0.0, top=top, scheme=scheme, layer_score="sum")  # of one number, scaled is no change
     k, _ = one_round(Method("m", part), quadratic([20.0, 0.0, 10.0, 30.0]), layout=layout)
     assert chosen(k) == [wanted]
 

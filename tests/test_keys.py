@@ -61,7 +61,9 @@ def pinned() -> dict[str, str]:
         "fedfft-d, paper": key(PAPER.but(clip_norm=None, weighting="uniform"), "fedfft-d", rho=0.05, ratio=0.02),
         "fedscam, probed": key(Setting(), "fedscam", 3, probe),
         "specgradfilter, shuffled": key(PAPER, "fedavg + gradient(permuted(highpass(0.05), 'random'))"),
-        "fedfsa, personal": key(Setting(evaluation="personal", partition="pathological-shards(5)"), "fedfsa"),
+        "fedfsa, personal": key(
+            Setting(evaluation="personal", partition="pathological-shards(5)"), "fedfsa", layer_score="mean"
+        ),
         "fedcr": key(Setting(model="cnn5-cr"), "fedcr"),
         "feddyn, printed": key(PAPER.but(partition="dirichlet-equal(0.3)"), "feddyn", reading="printed"),
         "fedlesam-s, released": key(PAPER.but(sampling="coin-released"), "fedlesam-s", reading="released"),

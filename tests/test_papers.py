@@ -259,3 +259,37 @@ def test_table_4_of_fedfft_is_rounds_over_all_rounds():
     for (name, dataset, _), cell in cells.iterrows():
         relative = cell["rounds"] / T[dataset] * fn.cost(fn.method(name)).traffic
         assert abs(relative - cell["relative_comm"]) <= 0.005 + 1e-9, (name, dataset)
+
+
+def scores_of_layers(id: str, scale: str) -> dict[str, set[str]]:
+    """How layers are chosen, by the label of a method, in all grids of a paper."""
+    found: dict[str, set[str]] = {}
+    for name in names(papers(id).folder / "grids", "*.toml"):
+        for cell in papers(id).grid(name, scale).cells:
+            for part in cell.method.parts:
+                if isinstance(part, parts.FlexibleRadius):
+                    found.setdefault(cell.label, set()).add(part.layer_score)
+    return found
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_fedfsa_runs_the_codes_score_and_the_printed_one_says_so(scale):
+    """The mean of raw squares is in neither paper nor code; where it was run, across the papers, grids write it out."""
+    found = scores_of_layers("fedfsa", scale)
+    assert found["FedFSA"] == {"released"} and len(found) > 5
+    assert all(scores == {"sum" if label.endswith(", sum") else "released"} for label, scores in found.items())
+    assert set().union(*scores_of_layers("across", scale).values(), {"mean"}) == {"mean"}
+
+
+def test_every_claim_about_the_printed_score_has_one_about_the_codes():
+    """The two differ in the names of methods and in their words, and in nothing else."""
+    claims = {c.id: c for c in papers("fedfsa").claims()}
+    printed = [id for id in claims if id.endswith("-sum")]
+    assert len(printed) > 15
+    for id in printed:
+        mine, other = claims[id], claims[id.removesuffix("-sum")]
+        same = ("section", "kind", "measure", "tolerance", "along", "at", "least", "most", "table", "weight")
+        assert [getattr(mine, name) for name in same] == [getattr(other, name) for name in same], id
+        renamed = {"FedFSA": "FedFSA, sum", "Reverse": "Reverse, sum", "Eq. 11, released": "Eq. 11, sum"}
+        for side in ("left", "right"):
+            assert [renamed.get(name, name) for name in getattr(other, side)] == list(getattr(mine, side)), id

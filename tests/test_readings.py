@@ -335,6 +335,7 @@ SWITCHED = [
     (FEDGLOSS, FEDGLOSS.but(sizes_of="all")),
     *((FEDWMSAM.but(lam=0.5), FEDWMSAM.but(lam=0.5, **{name: x})) for name, x in WMSAM.items()),
     (FEDFSA.but(top=1), FEDFSA.but(top=1, layer_score="sum")),
+    (FEDFSA.but(top=1, layer_score="sum"), FEDFSA.but(top=1, layer_score="mean")),
     (method("specgradfilter-scaffold"), method("specgradfilter-scaffold", with_decay=True)),
 ]
 

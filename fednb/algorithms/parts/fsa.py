@@ -32,7 +32,10 @@ def _as_it_is(x: Tensor) -> Tensor:
 
 
 def layer_moves(layout: Layout, w: Tensor, w0: Tensor, reading: str = "paper", layer_score: str = "mean") -> Tensor:
-    """How much each layer changed from w0 to w, `[..., L]` (Eq. 11); see `FlexibleRadius` for the two choices."""
+    """How much each layer changed from w0 to w, `[..., L]` (Eq. 11): the "mean" or the "sum" of squared differences.
+
+    reading: "released" scales each layer to [0, 1] first, before and after by themselves; "paper" takes raw weights.
+    """
     seen = _scaled if reading == "released" else _as_it_is
     pairs = zip(layout.layers(w).values(), layout.layers(w0).values(), strict=True)
     squares = [(seen(after) - seen(before)).square() for after, before in pairs]
@@ -47,7 +50,9 @@ class FlexibleRadius(Part):
     that of the whole gradient. At a client's first participation no layer is larger.
     scheme: "fsa" takes the most sensitive, "reverse" the least, "random" any (by run, `seed`, round and
     client).
-    layer_score: how the squared changes of a layer become one number, such as the "mean"; Eq. 11 does not say.
+    layer_score: how the changes of a layer become one number. "released", the code's, is the mean squared change of
+    weights that were scaled to [0, 1]; "sum" is Eq. 11 as derived, where Eq. 8 and 10 are inner products, so that it
+    is a squared norm; "mean" is ours, in neither paper nor code. With reading="released", the latter two are scaled.
     shortcuts: True lets convolutions in shortcuts be selected too; the code leaves them out by name.
     """
 
@@ -57,7 +62,7 @@ class FlexibleRadius(Part):
     scheme: str = "fsa"
     reading: str = "paper"
     seed: int = 0
-    layer_score: str = "mean"
+    layer_score: str = "released"
     shortcuts: bool = False
     ascends = True
     ranges = {
@@ -77,8 +82,8 @@ class FlexibleRadius(Part):
     finish = in_turn("measure", "select")
 
     def measure(self, k: Cohort, s: Server) -> None:
-        """S_l ← mean (w_k − w)²"""
-        k.sensitivity = layer_moves(k.layout, k.w, k.w0)
+        """S_l ← mean (scaled(w_k) − scaled(w))²"""
+        k.sensitivity = layer_moves(k.layout, k.w, k.w0, "released")
 
     def select(self, k: Cohort, s: Server) -> None:
         """select the layers with the largest S_l, for this client's next round"""
@@ -96,31 +101,40 @@ class FlexibleRadius(Part):
         return torch.from_numpy(stream(joint_seed(s.seed, self.seed), "fsa", s.t, client).random(layers))
 
 
-@when(reading="released")
-class FlexibleRadiusReleased(FlexibleRadius):
-    """The change of a layer whose numbers were scaled to [0, 1]."""
-
-    def measure(self, k: Cohort, s: Server) -> None:
-        """S_l ← mean (scaled(w_k) − scaled(w))²"""
-        k.sensitivity = layer_moves(k.layout, k.w, k.w0, "released")
-
-
 @when(layer_score="sum")
 class FlexibleRadiusSum(FlexibleRadius):
-    """The sum of the squares, so that large layers count more."""
+    """The sum of the raw squares, Eq. 11 as derived: large layers count more."""
 
     def measure(self, k: Cohort, s: Server) -> None:
         """S_l ← Σ (w_k − w)²"""
         k.sensitivity = layer_moves(k.layout, k.w, k.w0, layer_score="sum")
 
 
+@when(layer_score="mean")
+class FlexibleRadiusMean(FlexibleRadius):
+    """The mean of the raw squares, which is ours: neither the paper nor its code has it."""
+
+    def measure(self, k: Cohort, s: Server) -> None:
+        """S_l ← mean (w_k − w)²"""
+        k.sensitivity = layer_moves(k.layout, k.w, k.w0)
+
+
 @when(reading="released", layer_score="sum")
-class FlexibleRadiusReleasedSum(FlexibleRadius):
-    """Both readings together."""
+class FlexibleRadiusScaledSum(FlexibleRadius):
+    """The sum instead of the mean over weights scaled to [0, 1]."""
 
     def measure(self, k: Cohort, s: Server) -> None:
         """S_l ← Σ (scaled(w_k) − scaled(w))²"""
         k.sensitivity = layer_moves(k.layout, k.w, k.w0, "released", "sum")
+
+
+@when(reading="released", layer_score="mean")
+class FlexibleRadiusScaledMean(FlexibleRadius):
+    """The mean over weights scaled to [0, 1], which is layer_score="released"."""
+
+    def measure(self, k: Cohort, s: Server) -> None:
+        """S_l ← mean (scaled(w_k) − scaled(w))²"""
+        k.sensitivity = layer_moves(k.layout, k.w, k.w0, "released")
 
 
 @part
