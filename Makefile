@@ -12,7 +12,7 @@ export FEDNB_STORE ?= $(CURDIR)/.fednb
 export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE # where it is set, every process compiles all that it imports again
 
-.PHONY: demo test unit notebooks test-faults test-wheel test-browser site lab lint clean
+.PHONY: demo test unit notebooks test-faults test-wheel test-browser site evidence lab lint clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.notebooks
@@ -41,10 +41,15 @@ test-browser: $(VENV)/.browser
 	$(BIN)/python tests/browser/chromium.py
 	$(BIN)/python -m pytest -p no:nbmake -m browser --durations=5 tests/browser
 
-# Every notebook at smoke scale, then the pages; those that fail are told at the end and shown with their error.
+# Notebooks of which nothing is kept at smoke scale, then the pages: all others show what is kept, and train nothing.
+# Those that fail are told at the end and shown with their error.
 site: $(VENV)/.notebooks
-	failed=0; $(BIN)/fednb notebook --all --jobs 2 || failed=$$?; [ $$failed -le 1 ] || exit $$failed; \
+	failed=0; $(BIN)/fednb notebook --all --unless-kept --jobs 2 || failed=$$?; [ $$failed -le 1 ] || exit $$failed; \
 	$(BIN)/fednb publish --out build/site && exit $$failed
+
+# Counts, verdicts and numbers in README.md and papers/README.md, judged on the results that are kept with the papers.
+evidence: $(VENV)/.notebooks
+	$(BIN)/python -m fednb.study.map --write
 
 lab: $(VENV)/.notebooks
 	$(BIN)/fednb lab --to notebooks -- $(LAB)
@@ -55,6 +60,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/nbstripout --verify $$(git ls-files '*.ipynb')
 	$(BIN)/pre-commit validate-config
+	$(BIN)/python -m fednb.study.map --check
 
 clean:
 	rm -rf $(VENV) .fednb .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist

@@ -9,10 +9,13 @@ from fednb.base.files import Contents
 from fednb.cli import lab
 from fednb.cli.commands import main
 from fednb.study import execution, notebooks, paper
+from fednb.study.claims import outcome_class
+from fednb.study.measured import read_measured
 from fednb.study.paper import NoShelf, papers, shelf
 from fednb.study.verify import best
 
 NOTEBOOK = "fedfft/01_fig1_perturbation_spectra"
+TABLE = "fig1_variance_by_band.csv"
 
 
 @pytest.fixture
@@ -32,7 +35,7 @@ def installed(store, tmp_path, monkeypatch):
 
 def made_page(folder, text="x"):
     folder.mkdir(parents=True)
-    (folder / "verdict.csv").write_text(text)
+    (folder / TABLE).write_text(text)
     return folder
 
 
@@ -67,12 +70,14 @@ def test_claims_are_shown_with_the_users_own_verdicts(store, tmp_path, monkeypat
     """Of the section that was kept; the others have what came with the paper."""
     one = papers("fedfft")
     came = {name: best(one, name) for name in ("fig1", "table10")}
-    text = (one.kept_folder(NOTEBOOK, "laptop") / "verdict.csv").read_text()
-    (verdict,) = set(came["fig1"]["best_verdict"].iloc[:1])
+    table = read_measured(one.kept_folder(NOTEBOOK, "laptop") / TABLE)
     monkeypatch.setenv("FEDNB_RESULTS", str(tmp_path / "mine"))
-    page = made_page(tmp_path / "page", text.replace(f",{verdict}", ",mine"))
-    notebooks.keep_results(NOTEBOOK, "laptop", page, "command")
-    assert best(one, "fig1")["best_verdict"].iloc[0] == "mine" != verdict
+    page = made_page(tmp_path / "page", table.assign(value=1 / table["value"]).to_csv())
+    (page / "verdict.csv").write_text("claim,verdict\nfig1-lowest-band,holds\n")
+    kept = notebooks.keep_results(NOTEBOOK, "laptop", page, "command")
+    assert not (kept / "verdict.csv").exists()  # nobody keeps a verdict, and nobody reads one
+    verdicts = [found["best_verdict"].iloc[0] for found in (came["fig1"], best(one, "fig1"))]
+    assert [outcome_class(verdict) for verdict in verdicts] == ["seen", "not-seen"]
     assert best(one, "table10").equals(came["table10"])
 
 
@@ -81,15 +86,15 @@ def test_a_kill_in_between_leaves_the_users_own_results(store, tmp_path, monkeyp
     monkeypatch.setenv("FEDNB_RESULTS", str(tmp_path / "mine"))
     kept = notebooks.keep_results(NOTEBOOK, "laptop", made_page(tmp_path / "page"), "command")
     kept.rename(kept.with_name(f".{kept.name}.1-{'0' * 8}.old"))
-    assert papers("fedfft").kept_folder(NOTEBOOK, "laptop") == kept and (kept / "verdict.csv").exists()
+    assert papers("fedfft").kept_folder(NOTEBOOK, "laptop") == kept and (kept / TABLE).exists()
 
 
 def test_damage_in_the_users_own_results_is_found(installed, store, tmp_path):
     kept = notebooks.keep_results(NOTEBOOK, "laptop", made_page(tmp_path / "page"), "command")
     assert execution.check_pages() == [] and Contents.of(kept).listed
-    (kept / "verdict.csv").write_text("y")
+    (kept / TABLE).write_text("y")
     (problem,) = execution.check_pages()
-    assert problem.startswith(f"{kept / 'verdict.csv'}: ") and problem.endswith("; `command` makes it again")
+    assert problem.startswith(f"{kept / TABLE}: ") and problem.endswith("; `command` makes it again")
 
 
 def test_other_shelves(tmp_path, monkeypatch):
@@ -180,7 +185,7 @@ def test_wrong_sections_are_refused(asked, said, store, capsys):
 
 
 def test_one_section_is_judged(store, capsys):
-    """At paper scale nothing is run here: verdicts that were kept, also by an older version with fewer columns."""
+    """At paper scale nothing is run here: the tables that were kept are judged."""
     assert main(["verify", "specgradfilter", "--section", "fig1", "--scale", "paper", "--device", "cpu"]) == 0
     out = capsys.readouterr().out
     assert "fig1-" in out and "fig2-" not in out and "table1-" not in out

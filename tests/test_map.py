@@ -1,4 +1,4 @@
-"""The map of the papers: the committed page is what its generator gives, and every link in it leads somewhere."""
+"""The evidence in words: committed pages are what `make evidence` gives, and prose beside it has no verdicts."""
 
 import re
 from pathlib import Path
@@ -8,19 +8,48 @@ import pytest
 from fednb.study import map as map_of_papers
 from fednb.study import notebooks
 from fednb.study.paper import papers, shelf
+from fednb.study.verify import kept_verdicts
 
 PAGE = Path(__file__).parent.parent / "papers" / "README.md"
 README = PAGE.parent.parent / "README.md"
 IDS = (*papers().index, "across")
 
 
+VERDICT = re.compile(r"\b(holds?|does not|do not|not decided|seen|not clear|refuted|confirmed)\b")
+
+
 @pytest.fixture(scope="module")
-def page():
-    return map_of_papers.page()
+def every():
+    return map_of_papers.lines_of_all()
 
 
-def test_the_committed_page_is_what_the_generator_gives(page):
+@pytest.fixture(scope="module")
+def page(every):
+    return map_of_papers.page(every)
+
+
+@pytest.fixture(scope="module")
+def rows(every):
+    """README's table, a row for each paper: its cells by the beginning of their heads."""
+    lines = [line.strip("| ").split(" | ") for line in map_of_papers.papers_table(every).splitlines()]
+    heads = [head.partition(":")[0] for head in lines[0]]
+    return [dict(zip(heads, line, strict=True)) for line in lines[2:]]
+
+
+def test_the_committed_pages_are_what_the_command_gives(page, every):
+    """Both of them; then writing once more changes nothing."""
     assert PAGE.read_text(encoding="utf-8") == page, f"out of date: {map_of_papers.COMMAND}"
+    text = README.read_text(encoding="utf-8")
+    assert map_of_papers.readme(text, every) == text, f"out of date: {map_of_papers.COMMAND}"
+
+
+def test_prose_beside_verdicts_has_none_of_its_own():
+    """Remarks in paper.toml are dated, and have neither verdicts nor numbers of results."""
+    remarks = [text for id in IDS for text in papers(id).about.get("found", {}).values()]
+    assert len(remarks) > 10
+    for text in remarks:
+        assert not VERDICT.search(text) and not re.search(r"\*\*|±|points|[+−]\d|n = \d", text), text
+        assert re.search(r"\(\d+ \w+ 20\d\d\)$", text), text
 
 
 def test_every_notebook_is_on_the_page(page):
@@ -34,18 +63,22 @@ def test_every_link_leads_somewhere(page):
 
 
 def test_verdicts_and_evidence_are_those_of_the_kept_results():
-    """FedFFT's Figure 1: two claims, one holds and one does not, at laptop scale with three seeds on a GPU."""
+    """FedFFT's Figure 1: judged on the kept table, at laptop scale with three seeds on a GPU."""
     first = map_of_papers.map_lines(papers("fedfft"))[0]
     cells = dict(zip(map_of_papers.COLUMNS, map_of_papers._cells(first), strict=True))
-    assert [cells[name] for name in ("claims", "hold", "do not hold", "not decided")] == ["2", "1", "1", "0"]
+    kept = kept_verdicts(papers("fedfft"), first.notebook, "laptop")["verdict"]
+    words = ("seen", "not seen", "not clear")
+    assert cells["laptop scale"] == " / ".join(str(sum(kept.str.startswith(word))) for word in words)
+    assert int(cells["claims"]) == len(kept) and cells["paper scale"] == "" and "`fig1-lowest-band` " in first.found
     assert cells["evidence"].startswith("[laptop, n = 3](fedfft/results/") and cells["evidence"].endswith("NVIDIA H200")
 
 
-@pytest.mark.parametrize("id", IDS)
-def test_every_notebook_with_kept_results_says_what_was_found(id):
-    lines = map_of_papers.map_lines(papers(id))
-    assert {e.notebook for e in lines if e.found} == {e.notebook for e in lines if e.results_folder}
-    assert {e.notebook for e in lines if e.found} == set(papers(id).about.get("found", {}))
+def test_every_notebook_whose_claims_were_run_says_what_was_found(every):
+    """Each claim once, with its verdict; remarks are about such notebooks."""
+    for lines in every.values():
+        assert all(bool(line.found) == bool(len(line.judged)) <= bool(line.results_folder) for line in lines)
+        assert all(line.found.count(f"`{claim}`") == 1 for line in lines for claim in line.judged.index)
+        assert {line.notebook for line in lines if line.results_folder} >= {e.notebook for e in lines if e.remark}
 
 
 @pytest.mark.parametrize("id", IDS)
@@ -54,25 +87,33 @@ def test_every_claim_is_counted_in_one_notebook(id):
 
 
 def test_the_command_prints_writes_or_refuses(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(map_of_papers, "page", lambda: "a page\n")
+    monkeypatch.setattr(map_of_papers, "lines_of_all", dict)
+    monkeypatch.setattr(map_of_papers, "page", lambda every: "a page\n")
+    monkeypatch.setattr(map_of_papers, "papers_table", lambda every: "a table\n")
     monkeypatch.setattr(map_of_papers, "shelf", lambda name: tmp_path / name)
     (tmp_path / "papers").mkdir()
+    front = tmp_path / "README.md"
+    front.write_text(f"Mine.\n\n{map_of_papers.BEGIN}\nold\n{map_of_papers.END}\n\nMine too.\n")
     assert map_of_papers.main([]) == 0 and capsys.readouterr().out == "a page\n"
-    assert map_of_papers.main(["--write"]) == 0 and (tmp_path / "papers/README.md").read_text() == "a page\n"
+    assert map_of_papers.main(["--check"]) == 1 and capsys.readouterr().err.count("is out of date: make evidence") == 2
+    assert "old" in front.read_text() and map_of_papers.main(["--write"]) == 0
+    assert (tmp_path / "papers/README.md").read_text() == "a page\n"
+    assert front.read_text() == f"Mine.\n\n{map_of_papers.BEGIN}\na table\n{map_of_papers.END}\n\nMine too.\n"
+    assert map_of_papers.main(["--check"]) == 0
+    front.write_text("no marks")
+    with pytest.raises(ValueError, match="the table of papers must stand between"):
+        map_of_papers.main(["--write"])
     assert map_of_papers.main(["--other"]) == 2 and "only --write" in capsys.readouterr().err
     assert shelf("papers") == PAGE.parent
 
 
-def test_the_readme_counts_the_claims_as_the_map_does():
-    """Its table: "FedFFT | 53: 8 / 5 / 17 / 23" is all claims, and those that hold, do not, are open, were not run."""
-    told = re.findall(r"^\| (\S+|across the papers) \| (\d+): ([\d /]+) \|", README.read_text(), re.MULTILINE)
-    assert len(told) == len(IDS)
-    for name, every, counted in told:
-        lines = map_of_papers.map_lines(papers(name.split()[0]))
-        verdicts = [verdict for line in lines for verdict in line.judged["best_verdict"]]
-        begun = [sum(v.startswith(begin) for v in verdicts) for begin in map_of_papers.VERDICTS.values()]
-        claims = sum(line.claims for line in lines)
-        assert [int(n) for n in counted.split(" / ")] == [*begun, claims - sum(begun)] and int(every) == claims, name
+def test_the_readme_counts_every_claim_once(rows, every):
+    """All claims of a paper are for, against, neither, by construction or not run."""
+    for row, (paper, lines) in zip(rows, every.items(), strict=True):
+        counted = [row[name] for name in ("paper scale", "laptop scale", "by construction", "not run")]
+        numbers = [int(number) for text in counted for number in text.split(" / ") if number.strip()]
+        assert sum(numbers) == int(row["claims"]) == len(paper.claims()), paper.id
+        assert int(row["not run"]) == len(paper.claims()) - sum(len(line.judged) for line in lines)
 
 
 def test_the_site_shows_what_was_found():
@@ -80,4 +121,4 @@ def test_the_site_shows_what_was_found():
 
     shown = paper_page(papers("fedfft"), {}).body
     assert "Figure 3 (a): how many clients take part in a round<br>Figure 3 (b)" in shown
-    assert "<strong>holds</strong> (3.6 to 4.8 times the next)" in shown
+    assert re.search(r"<strong>seen[^<]*</strong>: <code>fig1-lowest-band</code> \d", shown)

@@ -11,7 +11,7 @@ from fednb.base.files import Contents, DamagedFile
 from fednb.cli.commands import main
 from fednb.runs.grid import SCALES
 from fednb.study import execution, notebooks
-from fednb.study.page import BadPage, page_folder
+from fednb.study.folders import BadPage, page_folder
 from fednb.study.parameters import BadNotebookParameter
 
 NAMES = notebooks.names()
@@ -79,7 +79,8 @@ def test_kernel_is_the_plain_one(name):
 
 def test_paper_notebooks_end_in_a_verdict(name):
     if "/" in name and not name.startswith(("explore/", "across/")):
-        assert any("fn.verdict(" in source for source in code(name))
+        assert any("page.verdict()" in source for source in code(name))
+    assert not any("fn.verdict(" in source for source in code(name))
 
 
 def test_names_are_found_by_their_beginning():

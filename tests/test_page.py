@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from math import isnan, nan
 from types import SimpleNamespace
 
@@ -14,8 +16,11 @@ from matplotlib.figure import Figure
 
 from fednb.algorithms.catalogue import UnknownMethod
 from fednb.base.files import Contents, DamagedFile
-from fednb.engines.setting import BadSetting
+from fednb.engines.setting import BadSetting, Setting
 from fednb.runs.grid import BadGrid, Grid, NeedsGpu, Results
+from fednb.study.claims import Claim
+from fednb.study.folders import page_folder, read_runs, read_table
+from fednb.study.measured import read_measured
 from fednb.study.measurements.registry import UnknownEvidence
 from fednb.study.page import (
     NoStoredTable,
@@ -24,11 +29,9 @@ from fednb.study.page import (
     as_text,
     compare,
     gains,
-    page_folder,
     provenance,
-    read_runs,
-    read_table,
 )
+from fednb.study.protocol import protocol_differences
 
 
 @pytest.fixture(autouse=True)
@@ -340,3 +343,79 @@ def test_kept_results_are_put_back_after_a_kill(kept):
     """It fell between taking the old folder away and putting the new one there."""
     kept.kept_folder.rename(kept.kept_folder.with_name(".01_x_paper.99-0123abcd.old"))
     assert isinstance(kept.run(), StoredResults) and kept.kept_folder.is_dir()
+
+
+# Verdicts
+
+
+CLAIM = dict(paper="made", section="table1", kind="above", left="FedSAM", right="FedAvg")
+
+
+@pytest.fixture
+def judged_page(tmp_path):
+    """A page at paper scale with two claims, one on a table that is in its folder and one on a table that is not."""
+    claims = (
+        Claim(id="better", says="FedSAM is better", **CLAIM),
+        Claim(id="earlier", says="FedSAM is earlier", measure="early", **CLAIM),
+    )
+    grid = Grid.of("made table1", "paper", dict(methods=["FedAvg", "FedSAM"], setting={"rounds": 9}))
+    page = Page("made/01_x", "paper", {"table1": grid}, claims, None, {"table1": {"accuracy": {}, "early": {}}})
+    table = rows({("FedAvg", 0.1): [50.0, 51.0, 52.0], ("FedSAM", 0.1): [52.0, 53.1, 53.9]}, grid="table1")
+    page.folder.mkdir(parents=True)
+    table.assign(key=[f"k{i}" for i in range(6)]).to_csv(page.folder / "table1_accuracy.csv")
+    return page
+
+
+def test_a_page_judges_the_tables_in_its_folder(judged_page):
+    """The gain is 2, 2.1 and 1.9: it holds. The table of the other claim is not there: not run, and why."""
+    found = judged_page.verdict()
+    assert list(found.index) == ["better", "earlier"]
+    assert found.loc["better", ["verdict", "n"]].tolist() == ["holds", 3]
+    assert found.loc["better", "effect"] == pytest.approx(2.0)
+    assert found.loc["earlier", ["verdict", "ours", "n"]].tolist() == ["not run", "table1_early.csv is not there", 0]
+
+
+def test_a_verdict_tells_how_the_runs_were_made(judged_page):
+    """The runs that the table names: their precision, and where they differ from the grid at paper scale."""
+    whole = judged_page.grid.cells[0].setting
+    small = whole.but(rounds=3, precision="bf16").plain()
+    runs = {"k0": {"setting": small, "tuned": "lr 0.1"}, "k1": {"setting": small}, "other": {"setting": whole.plain()}}
+    (judged_page.folder / "runs.json").write_text(json.dumps(runs))
+    page = replace(judged_page, paper_grid=lambda section: judged_page.grids[section])
+    assert page.verdict().loc["better", ["precision", "tuned", "protocol"]].tolist() == [
+        "bf16", "tuned", "rounds 3 of 9"
+    ]  # fmt: skip
+    tuned = replace(page, claims=tuple(replace(claim, tuned=True) for claim in page.claims))
+    assert "untuned" not in tuned.verdict().loc["better", "verdict"]
+    (judged_page.folder / "runs.json").write_text(json.dumps({"k0": {"setting": small}}))
+    assert page.verdict().loc["better", "tuned"] == ""  # the paper did not tune either
+    assert tuned.verdict().loc["better", ["tuned", "verdict"]].tolist() == ["untuned", "holds (untuned)"]
+
+
+def test_verdicts_on_tables_elsewhere_are_the_same(judged_page, tmp_path):
+    """Live, or copied as `--keep` does: one table, one verdict; a damaged one is refused."""
+    shutil.copytree(judged_page.folder, kept := tmp_path / "results")
+    pd.testing.assert_frame_equal(judged_page.verdict(), judged_page.verdict(judged_page.measured(kept)))
+    (kept / "table1_accuracy.csv").write_text(",method,seed\n0,A,0\n")
+    with pytest.raises(DamagedFile, match="has no column 'measure'"):
+        judged_page.verdict(judged_page.measured(kept))
+
+
+def test_a_method_that_is_called_none_stays_a_text(judged_page):
+    path = judged_page.folder / "table1_accuracy.csv"
+    path.write_text(path.read_text().replace("FedAvg", "None"))
+    assert set(read_measured(path)["method"]) == {"None", "FedSAM"}
+
+
+def test_protocols_differ_in_what_the_paper_does_not_have():
+    """Two of the paper's rounds are ours, its data set is not; what two data sets have in common is no difference."""
+    paper = [Setting(data="cifar10", rounds=800, lr=0.1), Setting(data="cifar100", rounds=300, lr=0.05)]
+    ours = Setting(data="cifar10", rounds=800, lr=0.1)
+    assert protocol_differences([ours.plain(), ours.but(precision="bf16", report="last").plain()], paper) == ""
+    assert protocol_differences([ours.but(lr=0.05).plain()], paper) == "lr 0.05 for 0.1"  # 0.05 is of the other set
+    small = ours.but(data="digits", rounds=300, clients=4, samples=100)
+    assert protocol_differences([small.plain(), small.but(rounds=20).plain()], paper) == (
+        "data digits for CIFAR-10 and CIFAR-100, rounds 20 of 800 and 300, 100 of 1,438 samples, clients 4 of 10"
+    )
+    old = ours.plain() | {"partition": "dirichlet(alpha=0.6)"}  # without the default that is written out now
+    assert protocol_differences([{name: old[name] for name in ("data", "partition")}], paper) == ""

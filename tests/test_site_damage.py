@@ -63,7 +63,7 @@ DAMAGES = {
 @pytest.mark.parametrize(
     "name, again",
     [(f"{PAGE}/executed.ipynb", AGAIN), (f"{PAGE}/runs.json", AGAIN), (f"{PAGE}/fig1_made.csv", AGAIN),
-     (f"{KEPT}/runs.json", KEEP), (f"{KEPT}/verdict.csv", KEEP), (f"{KEPT}/fig1.png", KEEP)],
+     (f"{KEPT}/runs.json", KEEP), (f"{KEPT}/fig2_made.csv", KEEP), (f"{KEPT}/fig1.png", KEEP)],
 )  # fmt: skip
 def test_a_damaged_file_is_named_and_the_others_are_published(shelf, capsys, damage, name, again):
     listed(shelf / PAGE)
@@ -120,12 +120,12 @@ def test_a_copy_of_another_shape_is_damaged(shelf, capsys, cell):
     assert status == 1 and len(lines) == 1 and "executed.ipynb: is not a" in lines[0] and AGAIN in lines[0]
 
 
-def test_kept_verdicts_of_another_shape(shelf, capsys):
-    put(shelf / KEPT / "verdict.csv", "claim,says\nlarge,s\n")
+def test_kept_tables_of_another_shape(shelf, capsys):
+    put(shelf / KEPT / "fig2_made.csv", ",method,seed\n0,A,0\n")
     status, lines = published(shelf, capsys)
-    assert status == 1 and f"{shelf / KEPT / 'verdict.csv'}: has no column 'verdict'; {KEEP}" in lines[0]
+    assert status == 1 and f"{shelf / KEPT / 'fig2_made.csv'}: has no column 'measure'; {KEEP}" in lines[0]
     assert all("`fednb notebook made/02_two" in line for line in lines)
-    assert "cannot be read" in (shelf / "site" / "index.html").read_text()
+    assert "not run" in (shelf / "site" / "index.html").read_text()
 
 
 def test_a_damaged_notebook_of_the_checkout(shelf, capsys):

@@ -16,12 +16,14 @@ from fednb.core.rounds import Method
 from fednb.show.site.api import api_pages
 from fednb.show.site.claims import claims_page
 from fednb.show.site.publish import publish
+from fednb.study.measured import JUDGED
 from fednb.study.paper import ANY, SECTION
+from fednb.study.verify import BEST
 
 # What each field is written in. In Markdown &lt; is a sign like any other; of HTML only words and tables stay; names of
 # files have no slash; what is only looked for must not come through at all.
 TEXTS = ("title", "authors", "venue", "citation", "code", "section-title", "claim-id", "says", "label", "measured",
-         "kept-says", "kept-verdict", "kept-n", "kept-ours", "seed", "device", "engine", "ended", "version-fednb",
+         "seed", "device", "engine", "ended", "version-fednb",
          "version-torch", "version-python", "command", "remarks", "source", "stdout", "warning", "error", "traceback",
          "plain", "latex", "drawn", "start", "bench-column", "bench-value", "machine-key", "machine-value", "method",
          "method-paper", "site-version")  # fmt: skip
@@ -85,7 +87,7 @@ def make(root, patch, say):
     """A shelf and a store in which every field says something."""
     move_shelf(root, patch)
     patch.setattr(
-        "fednb.study.page.PART", re.compile(".+")
+        "fednb.study.folders.PART", re.compile(".+")
     )  # such names are refused there; the site does not lean on it
     patch.setitem(SECTION, "notebook", ANY)
     patch.setenv("FEDNB_COMMIT", say("site-commit"))
@@ -94,7 +96,7 @@ def make(root, patch, say):
     patch.setitem(CATALOGUE, say("method"), Listing(Method(say("method"), *old.parts), say("method-paper")))
     id, section, name = say("paper"), say("section"), say("paper") + "/" + say("notebook")
     quoted = {field: json.dumps(say(field), ensure_ascii=False) for field in TEXTS} | {"section": json.dumps(section)}
-    paper, page = root / "papers" / id, root / "store" / "notebooks" / name / "smoke"
+    paper, page = root / "papers" / id, root / "store" / "notebooks" / name / "laptop"
     head = "".join(f"{field} = {quoted[field]}\n" for field in ("title", "authors", "venue", "citation", "code"))
     put(paper / "paper.toml", f"{head}[sections.{quoted['section']}]\ntitle = {quoted['section-title']}\n"
         f"notebook = {json.dumps(name)}\ngrid = false\nevidence = {{ made = {{}} }}\n")  # fmt: skip
@@ -112,9 +114,8 @@ def make(root, patch, say):
     row = {"method": say("label"), "seed": 0, "measure": say("measured"), "value": 5.0, "grid": section}
     put(page / f"{section}_made.csv", pd.DataFrame([row]).to_csv())
     kept = paper / "results" / f"{say('notebook')}_laptop"
-    row = {"claim": say("claim-id"), "says": say("kept-says"), "rule": "r", "paper": "p", "ours": say("kept-ours"),
-           "n": say("kept-n"), "verdict": say("kept-verdict")}  # fmt: skip
-    put(kept / "verdict.csv", pd.DataFrame([row]).to_csv(index=False))
+    rows = [row | {"seed": seed} for seed in range(3)]
+    put(kept / f"{section}_made.csv", pd.DataFrame(rows).to_csv())
     put(kept / "command.txt", f"{say('command')}\n\n{say('remarks')}\n")
     (kept / f"{say('kept-picture')}.png").write_bytes(b"")
     rows, machine = [{say("bench-column"): say("bench-value")}], {say("machine-key"): say("machine-value")}
@@ -230,13 +231,14 @@ def test_the_page_of_claims_alone():
     """What `fednb verify --html` writes."""
 
     def written(say):
-        names = ("claim", "says", "rule", "paper", "ours", "n", "verdict", "section", "notebook", "paper_id", "scale",
-                 "best_verdict", "best_scale", "best_n", "best_ours")  # fmt: skip
+        names = (*JUDGED, "section", "notebook", "paper_id", "scale", *(f"best_{name}" for name in BEST))
         rows = pd.DataFrame([{name: say(name) for name in names}]).set_index("claim")
         return Parsed(claims_page(rows, {say("paper_id"): say("title")}))
 
     marked = written(attack)
     assert Counter(marked.elements) == Counter(written(harmless).elements) and marked.other == []
     read = spaced("".join(marked.words))
-    for field in ("claim", "says", "rule", "paper", "ours", "n", "verdict", "notebook", "paper_id", "scale", "title"):
+    for field in ("claim", "says", "rule", "paper", "ours", "n", "verdict", "notebook", "paper_id", "scale", "title",
+                  "settings_run", "settings_claimed", "precision", "tuned", "protocol", "best_verdict",
+                  "best_ours"):  # fmt: skip
         assert spaced(attack(field)) in read

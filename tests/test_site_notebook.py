@@ -4,14 +4,14 @@ import json
 import re
 
 import pytest
-from made_site import CELLS, GIVEN, HEAD, PNG, code, failed, make, put, shown
+from made_site import CELLS, GIVEN, HEAD, PNG, bare, code, failed, make, put, shown
 from made_site import book as made_book
 
 from fednb.show.site.book import Book, short, told_by
 from fednb.show.site.notebook import notebook_page, words_for
 from fednb.show.site.text import without_markup
 from fednb.study import notebooks
-from fednb.study.page import page_folder
+from fednb.study.folders import page_folder
 
 NAMES = ["00_hello", "made/01_one", "made/02_two"]
 
@@ -76,10 +76,10 @@ def test_an_interrupted_execution_says_so(shelf):
     assert "was interrupted" in page("made/01_one").body
 
 
-def test_a_notebook_that_was_not_executed_says_so_and_how(shelf):
-    body = page("made/02_two").body
-    assert "Not executed yet" in body and "<code>fednb notebook made/02_two --scale smoke</code>" in body
-    assert "page" in body and "<img" not in body.split('id="kept"')[0]
+def test_a_notebook_that_was_neither_executed_nor_kept_says_so_and_how(shelf):
+    body = page("00_hello").body
+    assert "Not executed yet" in body and "<code>fednb notebook 00_hello --scale smoke</code>" in body
+    assert "page" in body and "<img" not in body
     assert "Not executed yet" in page("made/01_one", scale="laptop").body
 
 
@@ -87,17 +87,41 @@ def test_the_largest_scale_is_shown_or_the_one_that_was_asked_for(shelf):
     put(page_folder("made/01_one", "laptop") / "executed.ipynb", made_book(*CELLS))
     assert Book.of("made/01_one").scale == "laptop"
     assert Book.of("made/01_one", "smoke").scale == "smoke"
-    assert Book.of("made/02_two").scale == ""
+    assert Book.of("made/02_two").scale == "laptop" and Book.of("made/02_two", "smoke").scale == ""
+    put(page_folder("made/02_two", "smoke") / "executed.ipynb", made_book(*CELLS))
+    assert Book.of("made/02_two").shown and not Book.of("made/02_two", "smoke").shown  # kept before smoke
+    put(page_folder("made/02_two", "laptop") / "executed.ipynb", made_book(*CELLS))
+    assert not Book.of("made/02_two").shown  # executed at that scale
 
 
-def test_what_was_kept_from_larger_scales_stands_below(shelf):
+def test_kept_results_stand_beneath_the_cells_that_keep_them(shelf):
+    """A figure, a table and the verdicts, which are judged when the page is made; a name that was not kept, nothing."""
+    keeping = [code(f'page.keep("{name}", x)', name) for name in ("tab", "verdict", "gone")]
+    put(notebooks.path("made/02_two"), made_book(HEAD, GIVEN, *(bare(cell) for cell in (*CELLS[3:5], *keeping))))
+    put(shelf / "papers/made/results/02_two_laptop/tab.csv", "method,accuracy\nA,71.5\n")
     made = page("made/02_two")
-    kept = made.body.split('id="kept"')[1]
-    assert "3, n = 3 seeds (0, 1, 2)" in kept and "On a &lt;fast&gt; machine." in kept
-    assert "seen: 4" in kept and '<span class="badge holds">holds</span>' in kept
+    top = made.body.split('<article class="notebook">')[0]
+    assert "kept with the paper at laptop scale" in top and "Not executed yet" not in top
+    assert "3, n = 3 seeds (0, 1, 2)" in top and "On a &lt;fast&gt; machine." in top
     (picture,) = made.pictures
     assert picture.told == "laptop scale, n = 3" and picture.words.endswith(": A dot")
-    assert picture.file in made.files and f'id="{picture.url.partition("#")[2]}"' in kept
+    assert picture.file in made.files and picture.url.endswith("#cell-id=draw")
+    told = without_markup(made.body)
+    assert "method accuracy A 71.5" in told and "large seen 2" in told and 'id="kept"' not in made.body
+
+
+def test_what_was_kept_at_other_scales_stands_below(shelf):
+    put(page_folder("made/02_two", "paper") / "executed.ipynb", made_book(*CELLS))
+    made = page("made/02_two")
+    kept = made.body.split('id="kept"')[1]
+    assert "3, n = 3 seeds (0, 1, 2)" in kept and '<span class="badge holds">seen</span>' in kept
+    assert [picture.told for picture in made.pictures] == ["laptop scale, n = 3", "paper scale"]
+    assert f'id="{made.pictures[0].url.partition("#")[2]}"' in kept
+
+
+def test_smoke_scale_is_said_to_be_no_evidence(shelf):
+    assert "Smoke scale, no evidence" in page("made/01_one").body
+    assert "Smoke scale, no evidence" not in page("made/02_two").body
 
 
 def test_a_copy_of_an_older_notebook_says_so(shelf):

@@ -3,6 +3,7 @@
 import json
 import posixpath
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from types import ModuleType
@@ -112,14 +113,19 @@ def test_names_are_used_once_and_pictures_have_words(site):
 def test_the_front_page_has_every_claim_with_its_verdict_and_its_place(site):
     text = (site / "index.html").read_text()
     small, large = re.findall(r'<tr class="claim">.*?</tr>', text, re.DOTALL)
-    assert "a &lt;b&gt;number&lt;/b&gt; is small" in small and "all A: 5" in small and ">ran</span>" in small
+    assert "a &lt;b&gt;number&lt;/b&gt; is small" in small and ">not run</span>" in small and "ran (" not in text
+    assert "fednb notebook made/01_one --scale laptop" in small and "all A: 5" not in small  # 5 is of smoke scale
     assert 'href="notebooks/made/01_one.html#claim-small"' in small
-    assert ">not run</span>" in large and "fednb notebook made/02_two --scale smoke" in large
-    assert '<span class="badge holds">holds</span>' in large and "laptop scale, n = 3: seen: 4" in large
-    (counts,) = re.findall(r'<table class="counts">.*?</table>', text, re.DOTALL)
-    assert re.findall(r'data-name="([^"]+)">(\d+)<', counts) == [
-        ("claims", "2"), ("hold", "1"), ("do not hold", "0"), ("not decided", "0"), ("only ran", "1"), ("not run", "0")
+    assert '<span class="badge holds">seen</span> <span class="quiet">laptop scale</span>' in large
+    assert re.findall(r'data-name="(effect [^"]+|n|settings)">([^<]*)<', large) == [
+        ("effect [interval]", "2 [0.314, 3.69]"), ("n", "3"), ("settings", "1 of 1")
     ]  # fmt: skip
+    (counts,) = re.findall(r'<table class="counts">.*?</table>', text, re.DOTALL)
+    assert [(head, n) for head, n in re.findall(r'data-name="([^"]+)">(\d+)<', counts) if n != "0"] == [
+        ("claims", "2"), ("seen", "1"), ("not run", "1")
+    ]  # fmt: skip
+    assert "1 verdicts here are for or against a claim" in text and "up to 1 of them" in text
+    assert text.count("smoke") == text.split('id="how-to-run"')[1].count("smoke") == 1
 
 
 def test_the_search_knows_claims_methods_notebooks_headings_and_readings(site):
@@ -172,6 +178,7 @@ def test_every_page_says_what_it_was_made_from(site):
 
 def test_where_nothing_was_executed_the_way_out_is_told(shelf, capsys):
     (home() / "notebooks" / "made" / "01_one" / "smoke" / "executed.ipynb").unlink()
+    shutil.rmtree(shelf / "papers" / "made" / "results")
     assert main(["publish", "--out", str(shelf / "site")]) == 2
     assert "`make site`" in capsys.readouterr().err and not (shelf / "site").exists()
     with pytest.raises(NothingExecuted, match="at scale paper"):
@@ -212,7 +219,7 @@ def test_claims_are_recalled_as_verify_judges_them(shelf, monkeypatch):
     paper = papers("made")
     pd.testing.assert_frame_equal(recalled(paper, "fig1", "smoke"), judged(paper, "fig1", "smoke"))
     gone = recalled(paper, "fig2", "smoke").loc["large"]
-    assert gone["verdict"] == "not run" and gone["best_verdict"] == "holds"
+    assert gone["verdict"] == "not run" and gone["best_verdict"] == "seen"
 
 
 def test_uses_are_counted_by_method_whatever_its_parameters(shelf):
@@ -246,6 +253,9 @@ def test_all_notebooks_are_executed_but_those_that_are_current(shelf, monkeypatc
     told = capsys.readouterr()
     assert "1 notebooks are up to date, 2 to execute" in told.out
     assert "made/02_two: it broke" in told.err and "01_one" not in told.err
+    assert main(["notebook", "--all", "--unless-kept"]) == 0  # of made/02_two results of laptop scale are kept
+    assert "1 notebooks are up to date, 1 are kept, 1 to execute" in capsys.readouterr().out
+    assert main(["notebook", "--all", "--unless-kept", "--scale", "laptop"]) == 1
     monkeypatch.setattr(notebooks, "is_current", lambda name, scale: True)
     assert main(["notebook", "--all"]) == 0
 

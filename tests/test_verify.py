@@ -1,6 +1,8 @@
 """verify: every claim of a paper judged in one table, from runs or from what was kept."""
 
+import json
 import shutil
+from math import isnan
 
 import pandas as pd
 import pytest
@@ -11,10 +13,12 @@ from fednb.cli.commands import main
 from fednb.data.dataset import DataNotFound
 from fednb.data.identity import OtherSamples
 from fednb.runs.grid import Grid
+from fednb.study.folders import page_folder
+from fednb.study.measured import JUDGED
 from fednb.study.measurements.registry import MEASUREMENTS
-from fednb.study.page import Page, page_folder
+from fednb.study.page import Page
 from fednb.study.paper import Paper
-from fednb.study.verify import in_columns, recalled, verify
+from fednb.study.verify import BEST, in_columns, recalled, verify
 
 PAPER = """
 title = "Made"
@@ -78,7 +82,35 @@ def paper(tmp_path, monkeypatch):
 
 
 def made(scale, value):
-    return pd.DataFrame([{"method": "A", "seed": 0, "measure": "made", "value": value, "note": scale}])
+    """Three seeds, all of them a little below the value."""
+    return pd.DataFrame(
+        [{"method": "A", "seed": s, "measure": "made", "value": value - 1 - s / 10, "note": scale} for s in range(3)]
+    )
+
+
+def scores(*gains, seeds=None):
+    """Accuracies of the two methods of Table 1: of each seed what FedSAM gains."""
+    rows = [{"dataset": "CIFAR-10", "alpha": 0.1, "method": method, "seed": seed, "key": f"{method} {seed}",
+             "measure": "accuracy", "value": 50.0 + seed + gain * (method == "FedSAM"), "grid": "table1"}
+            for seed, gain in zip(seeds or range(len(gains)), gains, strict=True)
+            for method in ("Base", "FedSAM")]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def keep(paper, name, scale, table, runs=None, listed=False):
+    """Put a table into the kept results of a notebook."""
+    folder = paper.folder / "results" / f"{name}_{scale}"
+    folder.mkdir(parents=True, exist_ok=True)
+    section, what = ("table1", "accuracy") if name == "01_table1" else ("fig2", "made")
+    file = folder / f"{section}_{what}.csv"
+    table.to_csv(file)
+    if runs:
+        (folder / "runs.json").write_text(json.dumps(runs))
+    if listed:
+        contents = Contents(folder)
+        contents.add(file.name)
+        contents.save()
+    return file
 
 
 def test_all_claims_in_one_table(paper):
@@ -87,31 +119,53 @@ def test_all_claims_in_one_table(paper):
     assert list(table.index) == ["one", "two"]
     assert table.loc["one", "paper"] == "all: 52.5 against 50: +2.5"
     assert " against " in table.loc["one", "ours"] and table.loc["one", "n"] == 1
-    assert table.loc["two", "ours"] == "all A: 7"
+    assert table.loc["two", "ours"].startswith("all A: 5.9") and table.loc["two", "n"] == 3
+    assert table.loc["one", ["precision", "tuned", "protocol"]].tolist() == [
+        "fp32", "", "rounds 1 of 9, 100 of 1,438 samples, clients 4 of 10, epochs 1 for 2"
+    ]  # fmt: skip
+    assert set(JUDGED[1:]) <= set(table.columns)
     assert set(table["verdict"]) == {"ran (smoke scale decides nothing)"}
     assert list(table["notebook"]) == ["made/01_table1", "made/02_fig2"]
     assert verify(paper, seeds=[1, 2]).loc["one", "n"] == 2
 
 
 def test_paper_scale_without_a_gpu(paper, monkeypatch):
-    """The reason stands where nothing was kept; else the kept verdict."""
+    """The reason stands where nothing was kept; else what the kept tables say, judged now."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     found = verify(paper, "paper")
     assert found.loc["one", "verdict"] == "not run" and "no GPU" in found.loc["one", "ours"]
     assert found.loc["two", "verdict"] == "holds"
-    kept = paper.folder / "results" / "01_table1_paper"
-    kept.mkdir(parents=True)
-    row = {"claim": "one", "says": "x", "rule": "r", "paper": "p", "ours": "o", "n": 3, "verdict": "does not hold"}
-    pd.DataFrame([row]).to_csv(kept / "verdict.csv", index=False)
+    kept = keep(paper, "01_table1", "paper", scores(-2.0, -2.1, -1.9)).parent
+    (kept / "verdict.csv").write_text("claim,n,verdict\none,9,holds\n")  # of an older version: nobody reads it
     assert verify(paper, "paper").loc["one", ["n", "verdict"]].tolist() == [3, "does not hold"]
+
+
+def test_kept_tables_tell_how_they_were_run(paper, monkeypatch):
+    """Precision and protocol are those of the runs that the table names, not of others in the folder."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    setting = paper.grid("table1", "paper").cells[0].setting.but(rounds=4, precision="bf16").plain()
+    runs = {"Base 0": {"seed": 0, "setting": setting}, "other": {"setting": setting | {"precision": "fp64"}}}
+    keep(paper, "01_table1", "paper", scores(2.0, 2.1, 1.9), runs)
+    found = verify(paper, "paper").loc["one"]
+    assert found[["verdict", "precision", "protocol"]].tolist() == ["holds", "bf16", "rounds 4 of 9"]
+    assert found[["effect", "printed"]].tolist() == pytest.approx([2.0, 2.5])
+    assert found[["best_precision", "best_protocol"]].tolist() == ["bf16", "rounds 4 of 9"]
+
+
+def test_a_claim_whose_table_was_not_kept_is_not_run(paper, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    keep(paper, "01_table1", "paper", scores(2.0, 2.1, 1.9)).unlink()
+    found = verify(paper, "paper").loc["one"]
+    assert found[["verdict", "ours", "best_verdict"]].tolist() == ["not run", "table1_accuracy.csv is not there", ""]
 
 
 def test_columns_hold_long_texts():
     """Every word is there, no line is longer than the columns together."""
-    row = {"claim": "c", "paper_id": "made", "paper": "word " * 40, "ours": "number " * 30, "n": 3, "verdict": "holds",
+    row = {"claim": "c", "paper_id": "made", "ours": "number " * 30, "n": 3, "verdict": "holds on average where run",
+           "effect": 1.2345, "low": 0.5, "high": 2.0, "printed": -12.5, "settings_run": 2, "settings_claimed": 6,
            "best_verdict": "not decided", "best_scale": "paper", "best_n": "2"}  # fmt: skip
     text = in_columns(pd.DataFrame([row]).set_index("claim"))
-    assert text.count("word") == 40 and text.count("number") == 30
+    assert text.count("number") == 30 and "1.23 [0.5, 2]" in text and "-12.5" in text and "2 of 6" in text
     assert "not decided" in text and "n = 2)" in text
     assert max(map(len, text.splitlines())) <= 152
 
@@ -126,21 +180,20 @@ def test_data_that_are_not_here_stop_one_section_only(paper, monkeypatch, reason
     monkeypatch.setattr(Grid, "run", absent)
     found = verify(paper, "laptop")
     assert found.loc["one", ["ours", "verdict"]].tolist() == ["no cifar10 here", "not run"]
-    assert found.loc["two", "verdict"] == "holds"
+    assert found.loc["two", "verdict"] == "seen"
 
 
 def test_the_best_that_was_kept_stands_beside(paper):
     """Paper scale before laptop scale, claim by claim; a claim that was not run there keeps the smaller one's."""
-    for scale, verdicts in {"laptop": ("holds", "holds"), "paper": ("does not hold", "not run at paper scale")}.items():
-        for notebook, claim, said in zip(("01_table1", "02_fig2"), ("one", "two"), verdicts, strict=True):
-            folder = paper.folder / "results" / f"{notebook}_{scale}"
-            folder.mkdir(parents=True)
-            row = {"claim": claim, "ours": f"seen at {scale}", "n": 3, "verdict": said}
-            pd.DataFrame([row, row | {"claim": "gone"}]).to_csv(folder / "verdict.csv", index=False)
+    keep(paper, "01_table1", "laptop", scores(2.0, 2.1, 1.9))
+    keep(paper, "01_table1", "paper", scores(2.0))
+    keep(paper, "02_fig2", "laptop", made("laptop", 7.0))
+    keep(paper, "02_fig2", "paper", made("paper", 7.0).assign(measure="another"))
     found = verify(paper)
-    assert found["best_verdict"].tolist() == ["does not hold", "holds"]
+    assert found["best_verdict"].tolist() == ["not decided (fewer than 3 seeds)", "seen"]
     assert found["best_scale"].tolist() == ["paper", "laptop"]
-    assert found["best_ours"].tolist() == ["seen at paper", "seen at laptop"]
+    assert found["best_n"].tolist() == [1, 3] and isnan(found.loc["one", "best_effect"])  # not that of laptop scale
+    assert found.loc["two", "best_effect"] == pytest.approx(1.1)
 
 
 def test_several_papers_in_one_table_and_on_one_page(paper, tmp_path, monkeypatch, capsys):
@@ -168,7 +221,9 @@ def test_the_command_writes_the_whole_table(paper, tmp_path, monkeypatch, capsys
     monkeypatch.setattr("fednb.cli.tables.papers", lambda id: paper)
     assert main(["verify", "made", "--seeds", "0", "--csv", str(tmp_path / "out.csv")]) == 0
     assert "one" in capsys.readouterr().out
-    assert {"rule", "says", "notebook", "scale"} <= set(pd.read_csv(tmp_path / "out.csv").columns)
+    assert {*JUDGED, "notebook", "scale", *(f"best_{name}" for name in BEST)} <= set(
+        pd.read_csv(tmp_path / "out.csv").columns
+    )
 
 
 def test_a_section_that_fails_is_named_and_the_others_go_on(paper, monkeypatch, capsys):
@@ -182,7 +237,7 @@ def test_a_section_that_fails_is_named_and_the_others_go_on(paper, monkeypatch, 
     monkeypatch.setattr(Grid, "run", broken)
     found = verify(paper, "laptop")
     assert found.loc["one", ["ours", "verdict", "failed"]].tolist() == [str(damaged), "not run", str(damaged)]
-    assert found.loc["two", ["verdict", "failed"]].tolist() == ["holds", ""]
+    assert found.loc["two", ["verdict", "failed"]].tolist() == ["seen", ""]
     assert main(["verify", "made"]) == 1
     assert capsys.readouterr().err.splitlines()[-1] == f"fednb: made table1: {damaged}"
     monkeypatch.delitem(MEASUREMENTS, "made")
@@ -190,28 +245,22 @@ def test_a_section_that_fails_is_named_and_the_others_go_on(paper, monkeypatch, 
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda data: b"", lambda data: bytes(len(data))])
-def test_damaged_verdicts_are_not_shown(paper, monkeypatch, capsys, damage):
+def test_verdicts_of_damaged_tables_are_not_shown(paper, monkeypatch, capsys, damage):
     """Kept at paper scale and changed since: named, and not used for the best either."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    kept = paper.folder / "results" / "01_table1_paper"
-    kept.mkdir(parents=True)
-    row = {"claim": "one", "says": "x", "rule": "r", "paper": "p", "ours": "o", "n": 3, "verdict": "holds"}
-    pd.DataFrame([row]).to_csv(kept / "verdict.csv", index=False)
-    contents = Contents(kept)
-    contents.add("verdict.csv")
-    contents.save()
+    table = keep(paper, "01_table1", "paper", scores(2.0, 2.1, 1.9), listed=True)
     assert verify(paper, "paper").loc["one", ["verdict", "best_verdict"]].tolist() == ["holds", "holds"]
-    (kept / "verdict.csv").write_bytes(damage((kept / "verdict.csv").read_bytes()))
+    table.write_bytes(damage(table.read_bytes()))
     found = verify(paper, "paper").loc["one"]
     assert found[["verdict", "best_verdict"]].tolist() == ["not run", ""]
-    assert str(kept / "verdict.csv") in found["failed"] and str(kept / "verdict.csv") in capsys.readouterr().err
+    assert str(table) in found["failed"] and str(table) in capsys.readouterr().err
 
 
 def test_tables_that_a_notebook_measured_are_checked(paper):
     Page("made/02_fig2", "smoke", evidence=paper.page("fig2").evidence).measure("made", "fig2")
-    assert recalled(paper, "fig2", "smoke").loc["two", "ours"] == "all A: 7"
+    assert recalled(paper, "fig2", "smoke").loc["two", "ours"].startswith("all A: 5.9")
     (table,) = page_folder("made/02_fig2", "smoke").glob("*.csv")
-    table.write_text(table.read_text().replace("7.0", "6.0"))
+    table.write_text(table.read_text().replace("5.9", "5.8"))
     found = recalled(paper, "fig2", "smoke").loc["two"]
     assert found["verdict"] == "not run" and str(table) in found["failed"]
     assert "`fednb notebook made/02_fig2 --scale smoke` makes it again" in found["failed"]

@@ -15,12 +15,13 @@ from fednb.base.files import Contents, DamagedFile
 from fednb.base.locks import lock
 from fednb.runs.grid import SCALES
 from fednb.runs.store import home
-from fednb.study.page import check, contents_of, copy_aside, page_folder, page_lock, put_back, remedy
+from fednb.study.folders import check, contents_of, copy_aside, page_folder, page_lock, put_back, remedy
 from fednb.study.paper import Paper, shelf
 
 EXECUTED = "executed.ipynb"
 COMMAND = "command.txt"
 SHOWN = ("*.csv", "*.png", "runs.json")  # what is kept with a paper
+JUDGED_ANEW = "verdict.csv"  # not kept: claims are judged on the kept tables whenever they are shown
 OF_PAGE = (*SHOWN, "*.txt", EXECUTED)  # what fednb writes into a page, for pages from before there were lists
 OF_KEPT = (*SHOWN, COMMAND)
 
@@ -166,7 +167,7 @@ def _copy_shown(page: Path, fresh: Path) -> None:
     listed = contents_of(page)
     for name in listed.files:
         check(page / name)
-    found = [path for kind in SHOWN for path in sorted(page.glob(kind))]
+    found = [path for kind in SHOWN for path in sorted(page.glob(kind)) if path.name != JUDGED_ANEW]
     shown = [path for path in found if path.name in listed.files or not listed.listed]
     if not shown:
         raise NothingToKeep(f"{page} has no table, figure or runs.json to keep")

@@ -1,6 +1,7 @@
-"""The map of the papers: which notebook shows which sections, on which runs, and what was found so far.
+"""The evidence in words: which notebook shows which sections, on which runs, and what the kept results say.
 
-`python -m fednb.study.map` prints it as Markdown; `--write` writes it to papers/README.md.
+`python -m fednb.study.map` prints papers/README.md; `--write` writes it, and the table of papers in README.md;
+`--check` says whether both are as they would be written. Every count, verdict and number is judged on kept results.
 """
 
 from __future__ import annotations
@@ -11,35 +12,45 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fednb.base.files import atomically
 from fednb.runs.grid import SCALES
 from fednb.study import notebooks
+from fednb.study.claims import OUTCOMES, outcome_class
+from fednb.study.claims.claim import WEIGHTS
 from fednb.study.paper import Paper, papers, shelf
-from fednb.study.verify import best
+from fednb.study.verify import best, interval, short
 
 if TYPE_CHECKING:
     import pandas as pd
 
-VERDICTS = {
-    "hold": "holds",
-    "do not hold": "does not hold",
-    "not decided": "not decided",
-}  # column, verdict's beginning
-COMMAND = "python -m fednb.study.map --write"
+COMMAND = "make evidence"
 HEAD = f"""# Map of the papers
 
 Made from the files in this folder by `{COMMAND}`; change those, not this page.
 
 - **runs**: the grids behind a notebook, one file each. "none" where it computes everything itself.
-- **claims**: how many rules of `claims.toml` the notebook judges, and how many of them hold, do not hold (false in some
-  setting for every seed) or are not decided in the best evidence that is kept. The rest was not run.
+- **claims**: how many rules of `claims.toml` the notebook judges.
+- **paper scale**: how many of them hold, do not hold and are not decided in the kept results of that scale; **laptop
+  scale**: how many are seen, not seen and not clear there. Each claim counts at the largest scale at which it was run;
+  one whose words cannot be otherwise counts as **by construction**.
 - **evidence**: the largest scale with kept results, the number of seeds n, and the device; the link leads to the
   tables, figures, runs and the command.
+- **Found**: each verdict with the effect, its interval in brackets and what the paper prints.
 """
-COLUMNS = ("notebook", "sections", "runs", "claims", *VERDICTS, "evidence")
+COUNTED = {
+    "paper": (("holds", "average"), ("fails",), ("open",)),
+    "laptop": (("seen", "seen-average"), ("not-seen",), ("unclear",)),
+}  # by scale: classes of verdicts that are counted together: for a claim, against it, neither
+COLUMNS = ("notebook", "sections", "runs", "claims", *(f"{scale} scale" for scale in COUNTED), "by construction",
+           "evidence")  # fmt: skip
 SCALE_NOTE = "Scale `laptop` shows a tendency, `paper` is the printed setting; what `smoke` runs is no evidence.\n"
+BEGIN, END = f"<!-- made by {COMMAND} -->", "<!-- end of what is made -->"  # around the table of papers in README.md
+TITLES = {
+    "fedfsa": "FedFSA",
+    "across": "across the papers",
+}  # in README's table, where that is not the beginning of a paper's title
 
 
 @dataclass(frozen=True)
@@ -57,9 +68,19 @@ class MapLine:
         return [self.paper.about["sections"][name]["title"] for name in self.sections]
 
     @property
-    def found(self) -> str:
-        """What was found so far, in a line written by hand; empty without kept results."""
+    def remark(self) -> str:
+        """What explains the findings, in a line written by hand, without verdicts or numbers of its own."""
         return self.paper.about.get("found", {}).get(self.notebook, "")
+
+    @property
+    def found(self) -> str:
+        """What the kept results say: the claims by verdict with their numbers, then the remark; Markdown."""
+        words = dict.fromkeys(sorted(self.judged["best_verdict"], key=_by_class))
+        rows = self.judged.reset_index().to_dict("records")
+        told = [
+            f"**{word}**: {', '.join(_short(row) for row in rows if row['best_verdict'] == word)}" for word in words
+        ]
+        return ". ".join(["; ".join(told), *([f"Remark: {self.remark}"] if self.remark else [])]) if told else ""
 
     @property
     def grids(self) -> list[str]:
@@ -91,9 +112,13 @@ def map_lines(paper: Paper) -> list[MapLine]:
     ]
 
 
-def page() -> str:
-    """The map of all papers and of the study across them, as Markdown with links relative to papers/."""
-    every = {paper: map_lines(paper) for paper in map(papers, (*papers().index, "across"))}
+def lines_of_all() -> dict[Paper, list[MapLine]]:
+    """The notebooks of all papers and of the study across them."""
+    return {paper: map_lines(paper) for paper in map(papers, (*papers().index, "across"))}
+
+
+def page(every: dict[Paper, list[MapLine]]) -> str:
+    """The map of all papers, as Markdown with links relative to papers/. every: what `lines_of_all` gives."""
     known = {line.notebook for mine in every.values() for line in mine}
     others = [f"- {_link(name)}: {notebooks.title(name)}" for name in notebooks.names() if name not in known]
     top = [HEAD, SCALE_NOTE, "## Notebooks of no paper\n", *others, ""]
@@ -114,17 +139,44 @@ def _row(cells: list[str] | tuple[str, ...]) -> str:
 
 
 def _cells(line: MapLine) -> list[str]:
-    counted = [str(sum(line.judged["best_verdict"].str.startswith(begin))) for begin in VERDICTS.values()]
     grids = ", ".join(f"[{name}]({line.paper.id}/grids/{name}.toml)" for name in line.grids) or "none"
     return [_link(line.notebook), "; ".join(line.titles), grids, str(line.claims),
-            *(counted if len(line.judged) else [""] * len(VERDICTS)), _evidence(line)]  # fmt: skip
+            *(_counts([line], scale) for scale in COUNTED), _fixed([line]), _evidence(line)]  # fmt: skip
+
+
+def _counts(lines: list[MapLine], scale: str) -> str:
+    """How many verdicts of some notebooks are for, against and neither at a scale: "2 / 1 / 0"; empty without any."""
+    found = Counter(outcome_class(v) for line in lines for v in line.judged["best_verdict"])
+    numbers = [sum(found[kind] for kind in kinds) for kinds in COUNTED[scale]]
+    return " / ".join(map(str, numbers)) if any(numbers) else ""
+
+
+def _fixed(lines: list[MapLine]) -> str:
+    """How many claims of some notebooks cannot be otherwise; empty without any."""
+    found = sum(outcome_class(v) == "construction" for line in lines for v in line.judged["best_verdict"])
+    return str(found or "")
+
+
+def _by_class(verdict: str) -> tuple[int, str]:
+    return list(OUTCOMES.values()).index(outcome_class(verdict)), verdict
+
+
+def _short(row: dict[str, Any]) -> str:
+    """A claim with its numbers: "`table3-low` 3.3 [2.1, 4.5], printed 21.6"."""
+    printed = short(row["best_printed"])
+    numbers = ", ".join([text for text in (interval(row, "best_"), f"printed {printed}" if printed else "") if text])
+    return f"`{row['claim']}` {numbers}".rstrip()
 
 
 def _link(notebook: str) -> str:
     """A link to a notebook, under its short name (fedfft/01)."""
+    return f"[{_short_name(notebook)}](../notebooks/{notebook}.ipynb)"
+
+
+def _short_name(notebook: str) -> str:
+    """The beginning of a notebook's name that `fednb notebook` finds it by: fedfft/01."""
     folder, _, name = notebook.rpartition("/")
-    short = f"{folder}/{name.split('_')[0]}" if folder and name[0].isdigit() else notebook
-    return f"[{short}](../notebooks/{notebook}.ipynb)"
+    return f"{folder}/{name.split('_')[0]}" if folder and name[0].isdigit() else notebook
 
 
 def _evidence(line: MapLine) -> str:
@@ -132,8 +184,8 @@ def _evidence(line: MapLine) -> str:
     if not line.results_folder:
         return ""
     scale = line.results_folder.name.rpartition("_")[2]
-    seeds = sorted(set(line.judged.loc[line.judged["best_scale"] == scale, "best_n"]), key=int)
-    text = f"{scale}, n = {' and '.join(seeds)}" if seeds else scale
+    seeds = sorted(set(line.judged.loc[line.judged["best_scale"] == scale, "best_n"]))
+    text = f"{scale}, n = {' and '.join(map(str, seeds))}" if seeds else scale
     return f"[{text}]({line.paper.id}/results/{line.results_folder.name}){_device(line.results_folder)}"
 
 
@@ -152,16 +204,68 @@ def _said(line: MapLine) -> str:
     return f"- {_link(line.notebook)} {claim}{found}"
 
 
+def readme(text: str, every: dict[Paper, list[MapLine]]) -> str:
+    """README.md with the table of papers made again: all between two marks. every: what `lines_of_all` gives."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"README.md: the table of papers must stand between {BEGIN} and {END}")
+    return "".join([before, BEGIN, "\n", papers_table(every), END, after])
+
+
+def papers_table(every: dict[Paper, list[MapLine]]) -> str:
+    """One row per paper: its claims, how many have which verdict at which scale, and the evidence that weighs most."""
+    heads = ("paper", "claims", "paper scale: hold / do not / open", "laptop scale: seen / not / not clear",
+             "by construction", "not run", "the evidence that weighs most, and the command that shows it")  # fmt: skip
+    lines = [_row(heads), _row(["---"] * len(heads))]
+    for paper, mine in every.items():
+        claims, ran = sum(line.claims for line in mine), sum(len(line.judged) for line in mine)
+        title = TITLES.get(paper.id) or paper.about["title"].partition(":")[0]
+        counts = [*(_counts(mine, scale) for scale in COUNTED), _fixed(mine)]
+        lines.append(_row([title, str(claims), *counts, str(claims - ran), _weightiest(paper, mine)]))
+    return "\n".join(lines) + "\n"
+
+
+def _weightiest(paper: Paper, mine: list[MapLine]) -> str:
+    """The claim of the highest weight that was run at the largest scale, with its numbers, and the command for it."""
+    claims = {claim.id: claim for claim in paper.claims()}
+    found = [(row, line.notebook) for line in mine for row in line.judged.reset_index().to_dict("records")]
+    if not found:
+        return f"none yet, every notebook runs at smoke scale only: `fednb notebook {_short_name(mine[0].notebook)}`"
+    row, notebook = min(found, key=lambda each: _rank(each[0], WEIGHTS.index(claims[each[0]["claim"]].weight)))
+    says, scale = claims[row["claim"]].says.partition(" (")[0], row["best_scale"]
+    settings = f"{row['best_settings_run']} of {row['best_settings_claimed']} settings"
+    told = ", ".join(text for text in (f"**{row['best_verdict']}**", _short(row).partition(" ")[2]) if text)
+    return (f"{says}: {told} ({scale} scale, n = {row['best_n']}, {settings}): "
+            f"`fednb notebook {_short_name(notebook)} --scale {scale}`")  # fmt: skip
+
+
+def _rank(row: dict[str, Any], weight: int) -> tuple[bool, int, int]:
+    """What is told first: what has an effect, of that paper scale before laptop scale, then by weight."""
+    return not short(row["best_effect"]), -SCALES.index(row["best_scale"]), weight
+
+
+def made() -> dict[Path, str]:
+    """The files that are made of kept results, with what should be in them; README.md only where there is one."""
+    every, front = lines_of_all(), shelf("papers").parent / "README.md"
+    first = {front: readme(front.read_text(encoding="utf-8"), every)} if front.is_file() else {}
+    return first | {shelf("papers") / "README.md": page(every)}
+
+
 def main(asked: list[str]) -> int:
-    """Print the page, or write it with `--write`; exit status 2 for anything else."""
-    if asked not in ([], ["--write"]):
-        print(f"map: {' '.join(asked)}: only --write is known", file=sys.stderr)
+    """Print the map; with `--write` write what is made, with `--check` say what is out of date. Exit status 2 else."""
+    if asked not in ([], ["--write"], ["--check"]):
+        print(f"map: {' '.join(asked)}: only --write and --check are known", file=sys.stderr)
         return 2
-    if asked:
-        atomically(shelf("papers") / "README.md", page())
-    else:
-        print(page(), end="")
-    return 0
+    if not asked:
+        print(page(lines_of_all()), end="")
+        return 0
+    stale = {file: text for file, text in made().items() if not file.is_file() or file.read_text("utf-8") != text}
+    for file, text in stale.items() if asked == ["--write"] else ():
+        atomically(file, text)
+    for file in stale if asked == ["--check"] else ():
+        print(f"{file} is out of date: {COMMAND}", file=sys.stderr)
+    return int(bool(stale) and asked == ["--check"])
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from fednb.base.version import __version__, commit
 from fednb.runs.grid import SCALES
 from fednb.study import execution
 from fednb.study.execution import EXECUTED
-from fednb.study.page import page_folder
+from fednb.study.folders import page_folder
 from fednb.study.paper import PACKAGE, Paper, shelf
 from fednb.study.parameters import checked
 
@@ -188,6 +188,13 @@ def kept_folder(name: str, scale: str) -> Path:
     if not rest or not (shelf("papers") / paper).is_dir():
         raise UnknownNotebook(f"{name} belongs to no paper; only a paper's notebook has results to keep")
     return Paper(shelf("papers") / paper).own_folder(name, scale)
+
+
+def is_kept(name: str, above: str) -> bool:
+    """True if results of a notebook at a larger scale are kept with its paper. above: the smaller scale."""
+    paper = shelf("papers") / name.partition("/")[0]
+    larger = SCALES[SCALES.index(above) + 1 :] if "/" in name and paper.is_dir() else ()
+    return any(Paper(paper).kept_folder(name, scale).is_dir() for scale in larger)
 
 
 def keep_results(name: str, scale: str, folder: Path, command: str) -> Path:

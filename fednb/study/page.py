@@ -1,41 +1,32 @@
-"""A page: what one notebook works with and shows, with its provenance; and ours beside the paper's numbers."""
+"""A page: what one notebook works with and shows, with its provenance, and the verdicts on what it measured."""
 
 from __future__ import annotations
 
-import glob
 import json
 import os
-import re
-import shutil
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from fednb.base import files
-from fednb.base.files import Contents, DamagedFile
-from fednb.base.locks import Held, lock
-from fednb.metrics.tidy import NOT_A_SETTING, gains
+from fednb.base.files import Contents
+from fednb.metrics.tidy import NOT_A_SETTING, REPORTS, gains
 from fednb.runs.experiment import Run
-from fednb.runs.grid import SCALES, Grid, NeedsGpu, Results
-from fednb.runs.store import home, place_aside
-from fednb.study.claims import Claim
+from fednb.runs.grid import Grid, NeedsGpu, Results
+from fednb.study.claims import Claim, verdict
+from fednb.study.folders import Abouts, contents_of, copy_aside, page_folder, page_lock, put_back, read_runs
+from fednb.study.measured import Measured, not_run, precisions, read_measured, run_as
 from fednb.study.measurements.registry import measurement_named
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Abouts = dict[str, dict[str, Any]]  # what is known of each run, by key
-
 
 class NoStoredTable(RuntimeError):
     """A table that is not among the results stored with a paper."""
-
-
-class BadPage(ValueError):
-    """A name or a scale that no page can have."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +47,7 @@ class StoredResults:
 
     def table(self, file: str) -> pd.DataFrame:
         try:
-            return read_table(self.folder / file, index_col=0)
+            return read_measured(self.folder / file)
         except FileNotFoundError:
             said = f"{file} was not kept in {self.folder.name}; run the notebook on a machine with a GPU"
             raise NoStoredTable(said) from None
@@ -80,6 +71,7 @@ class Page:
     claims: tuple[Claim, ...] = ()
     kept_folder: Path | None = None  # in papers/<id>/results, where an execution at this scale is kept
     evidence: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)  # by section: what, with its options
+    paper_grid: Callable[[str], Grid] | None = field(default=None, compare=False, repr=False)  # a section's as printed
 
     @property
     def folder(self) -> Path:
@@ -128,6 +120,40 @@ class Page:
             written.put(f"{file}.csv", table.to_csv())
             written.note(() if isinstance(results, str) else results)
         return table
+
+    def measured(self, folder: Path | None = None) -> Measured:
+        """What was measured for the claims of the page: the tables in its folder, or in another one of kept results."""
+        return Measured.of(folder or self.folder, self.evidence)
+
+    def verdict(self, measured: Measured | None = None) -> pd.DataFrame:
+        """The verdicts on the claims of the page: one row per claim, judged on the tidy tables in the page's folder.
+
+        The columns are those of `fn.verdict`. precision, tuned and protocol tell how the runs were made: in which
+        precision, whether tuned, and where their settings differ from the paper's. A claim without a table is "not
+        run", and says which it lacks. measured: judge these tables.
+
+        >>> page = fn.papers("fedfft").page("fig5", scale="smoke")
+        >>> table = page.measure("class_skew", "fig5")
+        >>> page.verdict()["verdict"].iloc[0]
+        'ran (smoke scale decides nothing)'
+        """
+        import pandas as pd
+
+        measured = measured or self.measured()
+        reasons = {claim.id: why for claim in self.claims if (why := measured.lacks(claim))}
+        tables = [table.assign(**self._run_as(measured, section))
+                  for section, several in measured.tables.items() for table in several]  # fmt: skip
+        found = [
+            verdict(tables, [claim for claim in self.claims if claim.id not in reasons], self.scale),
+            not_run([claim for claim in self.claims if claim.id in reasons], reasons),
+        ]
+        return pd.concat([each for each in found if len(each)] or found[:1]).loc[[claim.id for claim in self.claims]]
+
+    def _run_as(self, measured: Measured, section: str) -> dict[str, str]:
+        """How the runs behind a section were made; empty texts for a section that needs no runs."""
+        runs = measured.runs_of(section) if section in self.grids else {}
+        grid = self.paper_grid(section) if runs and self.paper_grid else None
+        return run_as(runs, grid, any(claim.tuned for claim in self.claims if claim.section == section))
 
     def keep(self, name: str, thing: Any, shown: Results | StoredResults | Iterable[Run] = ()) -> Any:
         """Save a figure (PNG, with a caption that names notebook, scale and runs) or a table (CSV); give it back."""
@@ -193,15 +219,20 @@ class Writing:
 
 
 def abouts(shown: Results | StoredResults | Iterable[Run]) -> Abouts:
-    """By key, what is known of the runs that are shown: setting, seed, device, versions."""
+    """By key, what is known of the runs that are shown: setting, seed, device, versions, what was tuned for them."""
     if isinstance(shown, StoredResults):
         return shown.runs
-    runs = shown.runs if isinstance(shown, Results) else shown
-    return {r.key: r.about for r in runs}
+    if isinstance(shown, Results):
+        chosen = [{"tuned": cell.tuned} if cell.tuned else {} for cell in shown.grid.cells]
+        return {run.key: run.about | tuned for run, tuned in zip(shown.runs, chosen, strict=True)}
+    return {run.key: run.about for run in shown}
 
 
 def provenance(shown: Results | StoredResults | Iterable[Run]) -> str:
-    """For captions: how many seeds, which precision and device, which runs, and what is particular about their data."""
+    """For captions: how many seeds, which precision, device and runs, what is particular about their data.
+
+    Methods that were tuned stand there with the values that were chosen and those that were tried.
+    """
     seen = abouts(shown)
     if not seen:
         return ""
@@ -211,22 +242,18 @@ def provenance(shown: Results | StoredResults | Iterable[Run]) -> str:
     keys = [key[:8] for key in seen]
     more = f" and {len(keys) - 6} more" if len(keys) > 6 else ""
     notes = dict.fromkeys(about["data"]["note"] for about in seen.values() if about.get("data", {}).get("note"))
-    return "; ".join([f"n = {n} seed{'s' * (n != 1)}, {where}, runs {', '.join(keys[:6])}{more}", *notes])
-
-
-def precisions(seen: Abouts) -> list[str]:
-    """The precisions of some runs, such as bf16, each once; without those of runs that do not say."""
-    settings = [setting for about in seen.values() if isinstance(setting := about.get("setting"), dict)]
-    return list(dict.fromkeys(str(setting["precision"]) for setting in settings if setting.get("precision")))
+    tuned = dict.fromkeys(f"{about['method']} tuned: {about['tuned']}" for about in seen.values() if about.get("tuned"))
+    return "; ".join([f"n = {n} seed{'s' * (n != 1)}, {where}, runs {', '.join(keys[:6])}{more}", *notes, *tuned])
 
 
 def compare(scores: pd.DataFrame, printed: pd.DataFrame, measure: str = "accuracy", base: str = "") -> pd.DataFrame:
     """Ours beside the paper's: one row per printed number or run setting, in the paper's order.
 
     scores: tidy, from `page.measure`; printed: `paper.printed(table)`. Columns: paper, ours (mean over seeds), std, n,
-    difference (ours − paper). A number of the paper that this scale does not run has no ours, and the other way round.
-    Where ours is one data set or model that the paper does not have, it stands beside the paper's first, and two more
-    columns say so. base: compare what methods gain over this one, seed by seed, which is what scales have in common.
+    difference (ours − paper), and best, last and last_ten (means over seeds) where scores have them. A number of the
+    paper that this scale does not run has no ours, and the other way round. Where ours is one data set or model that
+    the paper does not have, it stands beside the paper's first, and two more columns say so. base: compare what methods
+    gain over this one, seed by seed, which is what scales have in common.
 
     >>> ours = pd.DataFrame({"method": "FedAvg", "seed": [0, 1], "measure": "accuracy", "value": [79.0, 81.0]})
     >>> printed = pd.DataFrame({"method": ["FedAvg"], "measure": ["accuracy"], "value": [82.0]})
@@ -248,11 +275,13 @@ def compare(scores: pd.DataFrame, printed: pd.DataFrame, measure: str = "accurac
         ours, printed = ours.assign(**{column: first}), printed[printed[column] == first]
     keys = [c for c in printed if c in ours and c not in NOT_A_SETTING and printed[c].notna().any()] + ["method"]
     theirs = printed[printed["measure"] == measure]  # nothing, where the paper did not count it
-    seen = ours.groupby(keys, sort=False, dropna=False)["value"].agg(ours="mean", std="std", n="count").reset_index()
+    reports = [c for c in REPORTS if c in ours]
+    means = {"ours": ("value", "mean"), "std": ("value", "std"), "n": ("value", "count")}
+    seen = ours.groupby(keys, sort=False, dropna=False).agg(**means, **{c: (c, "mean") for c in reports}).reset_index()
     paper = theirs.drop_duplicates(keys)[[*keys, "value"]].rename(columns={"value": "paper"})
     here = seen.merge(paper, on=keys, how="left")  # merged, not joined: a setting without an alpha is still one
     both = pd.concat([paper.merge(seen, on=keys, how="left"), here[here["paper"].isna()]]).set_index(keys)
-    both = both.assign(difference=both["ours"] - both["paper"])[["paper", "ours", "std", "n", "difference"]]
+    both = both.assign(difference=both["ours"] - both["paper"])[["paper", "ours", "std", "n", "difference", *reports]]
     told = {"paper on": ", ".join(a for a, _ in others.values()), "ours on": ", ".join(b for _, b in others.values())}
     return both.assign(**told) if others else both
 
@@ -271,97 +300,3 @@ def as_text(table: pd.DataFrame) -> str:
     rows = table.reset_index().to_dict("records")
     blocks = ("\n".join(fill(f"{k}: {v}", 110, subsequent_indent="    ") for k, v in row.items()) for row in rows)
     return "\n\n".join(blocks) + "\n"
-
-
-PART = re.compile(r"[\w-][\w. -]*")  # of a page's name: it leads neither up nor elsewhere
-
-
-def page_folder(notebook: str, scale: str) -> Path:
-    """The folder in the store for what a notebook shows at a scale."""
-    if scale not in SCALES:
-        raise BadPage(f"no scale {scale!r}; the scales are {', '.join(SCALES)}")
-    if not isinstance(notebook, str) or not all(PART.fullmatch(part) for part in notebook.split("/")):
-        raise BadPage(f"no notebook can be called {notebook!r}; a name is such as fedfft/01_fig1")
-    return home() / "notebooks" / notebook / scale
-
-
-def page_lock(folder: Path) -> AbstractContextManager[Held]:
-    """Held while files of a page or of kept results change, or while new ones take their place.
-
-    Its file lies beside a page, and in the store for any other folder.
-    """
-    path = folder.with_name(f".{folder.name}.lock")
-    if not folder.is_relative_to(home()):
-        path = home() / "locks" / f"{folder.name}-{files.digest(os.fsencode(folder.absolute()))[:16]}.lock"
-    return lock(path, f"{folder} is being written by another process; waiting for it")
-
-
-def put_back(folder: Path) -> Path:
-    """A page or kept results, put back where a kill left them without their name; where the disk can be written to."""
-    if not folder.exists() and any(folder.parent.glob(f".{glob.escape(folder.name)}.*.old")):
-        with suppress(OSError, RuntimeError), page_lock(folder):
-            files.restore(folder)
-    return folder
-
-
-def read_table(path: Path, **how: Any) -> pd.DataFrame:
-    """A CSV file of a page or of kept results, checked."""
-    import pandas as pd
-
-    check(path)
-    try:
-        return pd.read_csv(path, **how)
-    except ValueError:
-        raise DamagedFile(path, f"is not a table; {remedy(path.parent)}") from None
-
-
-def read_runs(path: Path) -> Abouts:
-    """A runs.json of a page or of kept results, checked."""
-    check(path)
-    try:
-        runs = json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
-        raise DamagedFile(path, f"is not JSON; {remedy(path.parent)}") from None
-    if not isinstance(runs, dict) or not all(isinstance(about, dict) for about in runs.values()):
-        raise DamagedFile(path, f"is not an object of runs by key; {remedy(path.parent)}")
-    return runs
-
-
-def check(path: Path) -> None:
-    """Raise DamagedFile where a file of a page or of kept results is not what was written; an older one passes."""
-    contents = contents_of(path.parent)
-    try:
-        contents.check_file(path.name)
-    except DamagedFile as error:
-        raise DamagedFile(error.path, f"{error.what}; {remedy(path.parent)}") from None
-
-
-def contents_of(folder: Path) -> Contents:
-    """The list of the files of a page or of stored results; DamagedFile names the command that makes it again."""
-    try:
-        return Contents.of(folder)
-    except DamagedFile as error:
-        raise DamagedFile(error.path, f"{error.what}; {remedy(folder)}") from None
-
-
-def remedy(folder: Path) -> str:
-    """The advice in an error about a damaged page or stored results: which command makes it again."""
-    told = folder / "command.txt"
-    if told.is_file():
-        command = told.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
-    elif folder.is_relative_to(home() / "notebooks"):
-        command = f"fednb notebook {folder.parent.relative_to(home() / 'notebooks')} --scale {folder.name}"
-    else:
-        return "execute its notebook again"
-    return f"`{command}` makes it again"
-
-
-def copy_aside(path: Path) -> Path:
-    """Copy a file or folder, whose place something else will take, to set-aside/NAME-N of the store."""
-    target = place_aside("-".join(path.parts[-3:]))
-    if path.is_dir():
-        shutil.copytree(path, target, symlinks=True, dirs_exist_ok=True)
-    else:
-        shutil.copyfile(path, target / path.name)
-    files.sync_below(target)
-    return target

@@ -17,11 +17,13 @@ from fednb.algorithms.catalogue import UnknownMethod
 from fednb.base.checks import is_text, is_whole, passes
 from fednb.base.inputs import BadFile, closest, one_line, read_rows, read_toml, shown
 from fednb.base.streams import whole_seeds
-from fednb.runs.grid import FORMS, SCALES, Grid
+from fednb.runs.cells import FORMS
+from fednb.runs.grid import SCALES, Grid
 from fednb.runs.store import home
 from fednb.study.claims import BadClaim, Claim
+from fednb.study.folders import put_back
 from fednb.study.measurements.registry import MEASUREMENTS
-from fednb.study.page import Page, put_back
+from fednb.study.page import Page
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -230,7 +232,11 @@ class Paper:
         grids = {n: self.grid(n, scale, seeds).only(only) for n, section in about.items() if section.get("grid", True)}
         claims = tuple(claim for name in sections for claim in self.claims(name))
         evidence = {name: self.evidence(name) for name in sections}
-        return Page(notebook, scale, grids, claims, self.kept_folder(notebook, scale), evidence)
+        return Page(notebook, scale, grids, claims, self.kept_folder(notebook, scale), evidence, self._as_printed)
+
+    def _as_printed(self, section: str) -> Grid:
+        """The grid of a section at paper scale."""
+        return self.grid(section, "paper")
 
     @property
     def own_results(self) -> Path:

@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fednb.base.checks import is_number
 from fednb.base.files import DamagedFile, new_folder
 from fednb.base.progress import bar_of
 from fednb.data.dataset import DataNotFound
 from fednb.data.identity import OtherSamples
 from fednb.runs.grid import SCALES, Grid, NeedsGpu, Results
 from fednb.study import columns
-from fednb.study.claims import Claim, verdict
+from fednb.study.claims import Claim
+from fednb.study.folders import put_back
 from fednb.study.jobs import follow
+from fednb.study.measured import JUDGED, Measured, not_run
 from fednb.study.measurements.registry import measurement_named
-from fednb.study.page import page_folder, put_back, read_table
+from fednb.study.page import Page, abouts
 from fednb.study.paper import Paper
 from fednb.study.plan import Need, Section, has_grid, planned, sections
 from fednb.study.selection import Selection
@@ -29,9 +32,10 @@ from fednb.study.selection import Selection
 if TYPE_CHECKING:
     import pandas as pd
 
-SHOWN = {"paper_id": ("paper", 14), "claim": ("claim", 24), "paper": ("printed", 34), "ours": ("ours", 36),
-         "n": ("n", 2), "verdict": ("verdict", 13), "kept": ("best kept", 16)}  # fmt: skip  # heads and widths
-
+SHOWN = {"paper_id": ("paper", 14), "claim": ("claim", 22), "ours": ("ours", 28), "seen": ("effect [interval]", 20),
+         "printed": ("printed", 8), "n": ("n", 2), "settings": ("settings", 8), "verdict": ("verdict", 15),
+         "kept": ("best kept", 18)}  # fmt: skip  # heads and widths
+BEST = ("scale", *(name for name in JUDGED if name not in ("claim", "says", "rule", "paper")))  # of kept results
 
 JUDGING = 0.02  # of the time that was given: kept for measuring and judging what was run
 NOT_HERE = (NeedsGpu, DataNotFound, OtherSamples)  # why a section is not run on this machine
@@ -58,13 +62,14 @@ def verify(
     section: str | None = None,
     chosen: Selection | None = None,
 ) -> pd.DataFrame:
-    """One row per claim of one paper or several: what it says, its rule, the paper's numbers, ours, n, the verdict.
+    """One row per claim of one paper or several: the columns of `page.verdict`.
 
-    Columns section and notebook say where it belongs. What was kept with the paper from the largest scale that decided
-    something stands beside it: best_verdict, best_scale, best_n and best_ours. Sections whose data are not here, or
-    not those of their runs, or which need a GPU that is not here, are "not run", and the others go on. So they do after
-    a section that failed or whose files are damaged; column `failed` says why. section: judge this one only. chosen:
-    the part of the grids that is run and judged; its seeds count in place of `seeds`.
+    Columns section and notebook say where it belongs. What was kept with the paper from the largest scale at which the
+    claim was run is judged as well and stands beside it: best_verdict, best_scale, best_n, best_effect and so on.
+    Sections whose data are not here, or not those of their runs, or which need a GPU that is not here, are judged on
+    what was kept at this scale, or else "not run", and the others go on. So they do after a section that failed or
+    whose files are damaged; column `failed` says why. section: judge this one only. chosen: the part of the grids that
+    is run and judged; its seeds count in place of `seeds`.
     """
     import pandas as pd
 
@@ -152,16 +157,16 @@ def _broken(need: Need, errors: dict[str, Exception]) -> bool:
     return any(not isinstance(errors[key], NOT_HERE) for key in need.keys if key in errors)
 
 
-def _refusing(reason: str, broken: bool) -> Callable[[], list[pd.DataFrame]]:
+def _refusing(reason: str, broken: bool) -> Callable[[], Measured]:
     """A function that gives no tables, but the reason why there are none."""
 
-    def measure() -> list[pd.DataFrame]:
+    def measure() -> Measured:
         raise RuntimeError(reason) if broken else NotThere(reason)
 
     return measure
 
 
-def _measured_part(section: Section, ready: list[Need], scale: str) -> list[pd.DataFrame]:
+def _measured_part(section: Section, ready: list[Need], scale: str) -> Measured:
     """The tidy tables for the claims that are ready, from the runs that they need and no others."""
     if section.grid is None:
         return _measured(section.paper, section.name, scale, None)
@@ -190,7 +195,7 @@ def judged(
     """The claims of one section, as in `verify`: missing runs are made."""
     chosen = chosen or Selection(seeds)
 
-    def measure() -> list[pd.DataFrame]:
+    def measure() -> Measured:
         if not has_grid(paper, name):
             return _measured(paper, name, scale, None)
         return _measured(paper, name, scale, _part(paper, name, scale, chosen).run(device=device))
@@ -207,96 +212,101 @@ def _part(paper: Paper, name: str, scale: str, chosen: Selection) -> Grid:
 
 def recalled(paper: Paper, name: str, scale: str) -> pd.DataFrame:
     """The claims of one section, as in `verify`, judged on the tables that its notebook stored: nothing is run."""
-    return _judged(paper, name, scale, lambda: _stored_tables(paper, name, scale))
+    return _judged(paper, name, scale, lambda: _stored(paper.page(name, scale=scale)))
+
+
+def _stored(page: Page) -> Measured:
+    """What lies in a page's folder of the store; NotThere where a table is missing."""
+    put_back(page.folder)
+    measured = page.measured()
+    if any(measured.lacking.values()):
+        raise NotThere(f"not measured here yet: `fednb notebook {page.notebook} --scale {page.scale}`")
+    return measured
 
 
 def _judged(
     paper: Paper,
     name: str,
     scale: str,
-    measure: Callable[[], list[pd.DataFrame]],
+    measure: Callable[[], Measured],
     claims: list[Claim] | None = None,
 ) -> pd.DataFrame:
-    """The claims of one section, or some of them, judged on the tables that `measure` gives."""
+    """The claims of one section, or some of them, judged on what `measure` gives, or else on what was kept."""
     claims, notebook = claims or paper.claims(name), paper.about["sections"][name]["notebook"]
     try:
-        found = verdict(measure(), claims, scale)
-        failed = ""
+        found, failed = _page(paper, name, scale, claims).verdict(measure()), ""
     except (*NOT_HERE, NotThere) as error:
-        found, failed = _stored_verdicts(paper, name, scale, claims, str(error))
+        found, failed = _kept_or_not_run(paper, name, scale, claims, str(error))
     except FAILED as error:
         failed = " ".join(f"{error}".split()) or type(error).__name__
-        found = _not_run(claims, failed)
+        found = not_run(claims, {claim.id: failed for claim in claims})
     where = {"section": name, "notebook": notebook, "paper_id": paper.id, "scale": scale, "failed": failed}
     return found.assign(**where).join(best(paper, name))
 
 
+def _page(paper: Paper, name: str, scale: str, claims: list[Claim]) -> Page:
+    """The page of one section, with some of its claims."""
+    return replace(paper.page(name, scale=scale), claims=tuple(claims))
+
+
 def _measured(
     paper: Paper, name: str, scale: str, results: Results | None, what: Iterable[str] | None = None
-) -> list[pd.DataFrame]:
+) -> Measured:
     """The tidy tables of a section's evidence, from its grid's runs where it has any. what: these measurements only."""
     evidence = paper.evidence(name)
     of = scale if results is None else results
-    return [measurement_named(each)(of, **evidence[each]).assign(grid=name) for each in what or evidence]
+    tables = [measurement_named(each)(of, **evidence[each]).assign(grid=name) for each in what or evidence]
+    return Measured({name: tables}, abouts(results) if results else {})
 
 
-def _stored_tables(paper: Paper, name: str, scale: str) -> list[pd.DataFrame]:
-    """The tidy tables of a section's evidence, as `page.measure` stored them when the notebook was executed."""
-    notebook = paper.about["sections"][name]["notebook"]
-    page = put_back(page_folder(notebook, scale))
-    files = [page / f"{name}_{what}.csv" for what in paper.evidence(name)]
-    if not all(file.exists() for file in files):
-        raise NotThere(f"not measured here yet: `fednb notebook {notebook} --scale {scale}`")
-    return [read_table(file, index_col=0, keep_default_na=False, na_values=[""]) for file in files]
-
-
-def _stored_verdicts(paper: Paper, name: str, scale: str, claims: list[Claim], reason: str) -> tuple[pd.DataFrame, str]:
-    """The verdicts stored with the paper from a run elsewhere, or why there are none; and what is damaged."""
-    file = _verdict_file(paper, name, scale)
-    if not file.exists():
-        return _not_run(claims, reason), ""
+def _kept_or_not_run(paper: Paper, name: str, scale: str, claims: list[Claim], reason: str) -> tuple[pd.DataFrame, str]:
+    """The claims judged on the tables kept with the paper, or why there are none; and what is damaged."""
     try:
-        stored = read_table(file, index_col="claim").reindex([claim.id for claim in claims])
+        found = _kept(paper, name, scale, claims)
     except DamagedFile as error:
-        return _not_run(claims, str(error)), str(error)
-    found = _not_run(claims, reason).astype(object)
-    found.update(stored)  # an older file may lack a claim or a column
-    return found, ""
+        return not_run(claims, {claim.id: str(error) for claim in claims}), str(error)
+    return not_run(claims, {claim.id: reason for claim in claims}) if found is None else found, ""
 
 
-def _not_run(claims: list[Claim], reason: str) -> pd.DataFrame:
-    """Claims without numbers, and why there are none."""
+def _kept(paper: Paper, name: str, scale: str, claims: list[Claim]) -> pd.DataFrame | None:
+    """The claims of a section judged on the tables kept with the paper at a scale; None where nothing was kept."""
+    folder = put_back(paper.kept_folder(paper.about["sections"][name]["notebook"], scale))
+    if not folder.is_dir():
+        return None
+    page = _page(paper, name, scale, claims)
+    return page.verdict(page.measured(folder))
+
+
+def kept_verdicts(paper: Paper, notebook: str, scale: str) -> pd.DataFrame:
+    """The claims of a notebook's sections, judged on the tables kept with the paper at a scale."""
     import pandas as pd
 
-    ids = [claim.id for claim in claims]
-    empty: dict[str, Any] = {"says": [c.says for c in claims], "rule": [c.rule for c in claims], "paper": "",
-                             "ours": reason, "n": 0, "verdict": "not run"}  # fmt: skip
-    return pd.DataFrame(empty, index=pd.Index(ids, name="claim"))
-
-
-def _verdict_file(paper: Paper, name: str, scale: str) -> Path:
-    """Where `--keep` puts the verdicts of a section's notebook."""
-    return put_back(paper.kept_folder(paper.about["sections"][name]["notebook"], scale)) / "verdict.csv"
+    sections = [name for name, about in paper.about["sections"].items() if about["notebook"] == notebook]
+    found = [_kept(paper, name, scale, claims) for name in sections if (claims := paper.claims(name))]
+    return pd.concat([each for each in found if each is not None] or [not_run([], {})])
 
 
 def best(paper: Paper, name: str) -> pd.DataFrame:
-    """The kept verdicts of a section: of each claim the one from the largest scale at which it was run."""
+    """The claims of a section judged on kept tables, each at the largest scale at which it was run.
+
+    Columns best_verdict, best_scale and so on; empty texts for a claim that was never run. A table that is damaged is
+    told on stderr and left out.
+    """
     import pandas as pd
 
-    ids = pd.Index([claim.id for claim in paper.claims(name)], name="claim")
-    found = pd.DataFrame("", index=ids, columns=["best_verdict", "best_scale", "best_n", "best_ours"])
+    claims = paper.claims(name)
+    ids = pd.Index([claim.id for claim in claims], name="claim")
+    found = pd.DataFrame("", index=ids, columns=[f"best_{column}" for column in BEST], dtype=object)
     for scale in SCALES[1:]:
-        file = _verdict_file(paper, name, scale)
-        if not file.exists():
-            continue
         try:
-            kept = read_table(file, index_col="claim")
+            kept = _kept(paper, name, scale, claims)
         except DamagedFile as error:
             print(f"fednb: {error}", file=sys.stderr)
             continue
-        ran = kept[~kept["verdict"].str.startswith("not run") & kept.index.isin(ids)]
-        row = ran[["verdict", "n", "ours"]].astype(str).add_prefix("best_").assign(best_scale=scale)
-        found.loc[row.index, row.columns] = row
+        if kept is not None:
+            ran = kept[~kept["verdict"].str.startswith("not run")].assign(scale=scale)
+            row = ran[list(BEST)].astype(object).add_prefix("best_")
+            found.loc[row.index, row.columns] = row
     return found
 
 
@@ -315,8 +325,28 @@ def check_writable(option: str, file: Path) -> None:
 def in_columns(table: pd.DataFrame) -> str:
     """The table for a terminal: long texts wrapped inside their columns."""
     rows = table.reset_index().to_dict("records")
-    return columns.in_columns([row | {"kept": _best_kept(row)} for row in rows], SHOWN)
+    return columns.in_columns([row | _in_short(row) for row in rows], SHOWN)
 
 
-def _best_kept(row: dict[str, Any]) -> str:
-    return f"{row['best_verdict']} ({row['best_scale']}, n = {row['best_n']})" if row["best_verdict"] else ""
+def _in_short(row: dict[str, Any]) -> dict[str, str]:
+    """The numbers of a verdict as they are printed."""
+    kept = f"{row['best_verdict']} ({row['best_scale']}, n = {row['best_n']})" if row["best_verdict"] else ""
+    settings = f"{row['settings_run']} of {row['settings_claimed']}" if row["n"] else ""
+    return {"seen": interval(row), "printed": short(row["printed"]), "settings": settings, "kept": kept}
+
+
+def interval(row: dict[str, Any], of: str = "") -> str:
+    """The effect of a claim with its interval, "1.2 [0.3, 2.1]"; an empty text where it has none.
+
+    row: of a table of verdicts. of: what the names of its columns begin with, such as "best_".
+
+    >>> interval({"effect": 1.234, "low": 0.3, "high": 2.1})
+    '1.23 [0.3, 2.1]'
+    """
+    effect, low, high = (short(row[f"{of}{name}"]) for name in ("effect", "low", "high"))
+    return f"{effect} [{low or '?'}, {high or '?'}]" if effect and (low or high) else effect
+
+
+def short(number: Any) -> str:
+    """A number in three digits; an empty text for what is none."""
+    return f"{number:.3g}" if is_number(number) else ""

@@ -26,7 +26,7 @@ page.keep("verdict", pd.DataFrame({"claim": ["one"], "verdict": ["holds"], "n": 
 page.keep("fig", Picture(), runs)
 """
 PAGE = ("tab.csv", "tab.txt", "verdict.csv", "verdict.txt", "fig.png", "runs.json", "executed.ipynb")
-KEPT = ("tab.csv", "verdict.csv", "fig.png", "runs.json", "command.txt")
+KEPT = ("tab.csv", "fig.png", "runs.json", "command.txt")  # verdicts are judged anew
 REMARK = "my own words"
 
 

@@ -12,6 +12,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from fednb.base.version import __version__
+from fednb.study.verify import BEST
 
 pytestmark = pytest.mark.wheel
 
@@ -20,6 +21,7 @@ PLACES = {"fednb": "fednb", "papers": "fednb/_papers", "notebooks": "fednb/_note
 NOT_SOURCE = ("__pycache__", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache")
 NOTEBOOK, SECTION = "specgradfilter/02_fig2_layer_divergence", "fig2"  # one run
 KEPT = "02_fig2_layer_divergence_smoke"
+TABLE = "fig2_left_by_filter.csv"
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +126,8 @@ def test_a_copied_notebook_finds_papers_and_the_users_store(installed, kept):
 def test_keep_writes_into_the_users_store(installed, kept):
     folder = installed.user / "store" / "results" / "specgradfilter" / KEPT
     assert f"kept in   {folder}\n" in kept
-    assert {"verdict.csv", "runs.json", "command.txt", "contents.json"} <= {p.name for p in folder.iterdir()}
+    names = {p.name for p in folder.iterdir()}
+    assert {TABLE, "runs.json", "command.txt", "contents.json"} <= names and "verdict.csv" not in names
 
 
 def test_verify_judges_and_shows_what_came_with_the_wheel(installed, kept):
@@ -132,7 +135,7 @@ def test_verify_judges_and_shows_what_came_with_the_wheel(installed, kept):
     installed.run(installed.fednb, "verify", "specgradfilter", "--section", SECTION, "--csv", table)
     text = table.read_text()
     assert len(re.findall(r"^fig2-", text, re.MULTILINE)) == 4 and "not run" not in text
-    assert text.splitlines()[0].count("best_") == 4 and "laptop" in text
+    assert text.splitlines()[0].count("best_") == len(BEST) and "laptop" in text
 
 
 def test_publish_shows_the_users_results_beside_those_of_the_wheel(installed, kept):
@@ -144,7 +147,7 @@ def test_publish_shows_the_users_results_beside_those_of_the_wheel(installed, ke
 
 def test_the_store_is_checked_with_the_users_results(installed, kept):
     assert " 1 sound" in installed.run(installed.fednb, "store", "check")
-    file = installed.user / "store" / "results" / "specgradfilter" / KEPT / "verdict.csv"
+    file = installed.user / "store" / "results" / "specgradfilter" / KEPT / TABLE
     file.write_text("damaged")
     assert f"{file}: " in installed.run(installed.fednb, "store", "check", status=1)
 

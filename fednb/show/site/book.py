@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import re
+from base64 import b64encode
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fednb.base.files import DamagedFile, read_json
 from fednb.runs.grid import SCALES
 from fednb.show.site.pages import address
-from fednb.show.site.sound import Reading, as_notebook, checked_runs, checked_verdicts
+from fednb.show.site.sound import Reading, as_notebook, checked_runs
 from fednb.study import notebooks
 from fednb.study.execution import EXECUTED, problems_of, read_executed
-from fednb.study.page import Abouts, contents_of, page_folder, precisions, remedy
-from fednb.study.paper import papers, shelf
+from fednb.study.folders import Abouts, contents_of, page_folder, read_table, remedy
+from fednb.study.measured import precisions
+from fednb.study.paper import Paper, papers, shelf
+from fednb.study.verify import kept_verdicts
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 BLANK = {"cells": [{"cell_type": "markdown", "id": "none", "metadata": {}, "source": ""}], "metadata": {},
          "nbformat": 4, "nbformat_minor": 5}  # fmt: skip
+KEPT_AS = re.compile(r'page\.keep\(\s*"([^"]+)"')
+SHORT = ["verdict", "effect", "low", "high", "printed", "n", "settings_run", "settings_claimed"]  # of kept verdicts
+MOST_ROWS = 60  # of a kept table that a page shows
 
 
 @dataclass(frozen=True)
@@ -29,27 +39,49 @@ class KeptResults:
     scale: str
     folder: Path
     runs: Abouts
-    verdicts: list[dict[str, str]]
+    verdicts: pd.DataFrame
     command: str
 
     @classmethod
-    def of(cls, scale: str, folder: Path) -> KeptResults:
-        """Read kept results with every file checked."""
+    def of(cls, paper: Paper, notebook: str, scale: str) -> KeptResults:
+        """Read kept results with every file checked, and judge them."""
+        folder = paper.kept_folder(notebook, scale)
         told = folder / "command.txt"
         command = told.read_text(encoding="utf-8", errors="replace").strip() if told.exists() else ""
-        return cls(scale, folder, checked_runs(folder), checked_verdicts(folder), command)
+        return cls(scale, folder, checked_runs(folder), kept_verdicts(paper, notebook, scale), command)
 
     @property
     def pictures(self) -> list[Path]:
         return sorted(self.folder.glob("*.png"))
 
+    def beneath(self, cell: dict[str, Any]) -> dict[str, Any]:
+        """A cell of the notebook with what was kept of it as its results."""
+        if cell["cell_type"] != "code":
+            return cell
+        names = KEPT_AS.findall("".join(cell["source"]))
+        return cell | {"outputs": [result for name in names if (result := self._result(name))]}
+
+    def _result(self, name: str) -> dict[str, Any]:
+        """A figure or table that was kept under a name, as a cell's result; nothing where it was not."""
+        picture, file = self.folder / f"{name}.png", self.folder / f"{name}.csv"
+        if name == "verdict":
+            data = {"text/html": self.verdicts[SHORT].to_html(na_rep="", float_format="{:.3g}".format)}
+        elif picture.exists():
+            data = {"image/png": b64encode(picture.read_bytes()).decode()}
+        elif file.exists():
+            data = {"text/html": read_table(file).to_html(index=False, na_rep="", max_rows=MOST_ROWS)}
+        else:
+            return {}
+        return {"output_type": "display_data", "metadata": {}, "data": data}
+
 
 @dataclass(frozen=True)
 class Book:
-    """One notebook, and the scale at which its executed copy is shown; nothing where there is none.
+    """One notebook, and the scale at which it is shown; nothing where it was neither kept nor executed.
 
-    content: the executed copy; where there is none, the notebook as it is. runs: those that the copy shows.
-    kept: from the largest scale down. wrong: a line for each damaged file, none of which is shown.
+    content: the executed copy, or the notebook with kept results beneath its cells; where there is neither, the
+    notebook as it is. runs: those that it shows. kept: from the largest scale down. shown: the kept results that the
+    content has. wrong: a line for each damaged file, none of which is shown.
     """
 
     name: str
@@ -58,9 +90,27 @@ class Book:
     runs: Abouts = field(repr=False)
     kept: tuple[KeptResults, ...] = field(repr=False)
     wrong: tuple[str, ...] = ()
+    shown: KeptResults | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, name: str, scale: str = "") -> Book:
+        """At the given scale, or at the largest at which results are kept or it was executed."""
+        executed = cls._executed(name, scale)
+        first = next((k for k in executed.kept if scale in ("", k.scale)), None)
+        if first is None or (executed.scale and SCALES.index(executed.scale) >= SCALES.index(first.scale)):
+            return executed
+        return executed._with(first)
+
+    def _with(self, kept: KeptResults) -> Book:
+        """This notebook as it is now, with kept results beneath its cells."""
+        seen = Reading(list(self.wrong))
+        source: dict[str, Any] = seen.or_else(BLANK, lambda: _source(self.name))
+        content = source | {"cells": [kept.beneath(cell) for cell in source["cells"]]}
+        return replace(self, scale=kept.scale, content=content, runs=kept.runs, shown=kept,
+                       wrong=tuple(dict.fromkeys(seen.wrong)))  # fmt: skip
+
+    @classmethod
+    def _executed(cls, name: str, scale: str) -> Book:
         """At the given scale, or at the largest at which it was executed."""
         seen = Reading()
         wanted = [scale] if scale else list(reversed(SCALES))
@@ -150,7 +200,7 @@ def _kept(name: str, seen: Reading) -> Iterator[KeptResults]:
         folder = papers(paper).kept_folder(name, scale)
         if wrong := problems_of(folder):
             seen.wrong += wrong
-        elif folder.is_dir() and (kept := seen.or_else(None, partial(KeptResults.of, scale, folder))):
+        elif folder.is_dir() and (kept := seen.or_else(None, partial(KeptResults.of, papers(paper), name, scale))):
             yield kept
 
 

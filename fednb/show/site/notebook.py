@@ -1,4 +1,4 @@
-"""The page of one notebook: its executed copy, where that is from, what was kept from larger scales, its claims."""
+"""The page of one notebook: its results, kept or executed, where they are from, results of other scales, its claims."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from functools import cache
 from html import escape
 from typing import Any
 
-from fednb.show.site.book import Book, KeptResults, caption, day, short, told_by
-from fednb.show.site.claims import Row, badge, claims_table, folded
+from fednb.runs.grid import SCALES
+from fednb.show.site.book import KEPT_AS, Book, KeptResults, caption, day, short, told_by
+from fednb.show.site.claims import Row, as_evidence, badge, claims_table, folded
 from fednb.show.site.pages import Found, Picture, SitePage, address, facts, figure, href, table
 from fednb.show.site.safe import harmless
 from fednb.show.site.text import linked, rendered, slug, without_markup
+from fednb.study.verify import interval
+from fednb.study.verify import short as in_short
 
 WARNING = re.compile(r"\w*Warning: .*")
 HEADING = re.compile(r'<h([23]) id="([^"]+)">(.*?)</h\1>', re.DOTALL)
 TITLE = re.compile(r'\btitle ?= ?"([^"{]+)"')  # of a figure, in the cell that draws it
-KEPT_AS = re.compile(r'page\.keep\(\s*"([^"]+)"')
 SHOWN = ("image/png", "image/jpeg", "text/html", "text/markdown", "text/latex", "text/plain")  # kinds of results
 PYTHON = {"language_info": {"name": "python", "pygments_lexer": "ipython3"}}
 Outputs = dict[str, bytes]  # pictures, by address
@@ -31,7 +33,8 @@ def notebook_page(book: Book, rows: list[Row], names: list[str], beside: tuple[B
     pictures = _shown(book, outputs)
     kept, files, more = _kept(book)
     body = linked(body, names, lambda name: href(f"notebooks/{address(name)}.html", book.url))
-    table_of = claims_table(rows, _at_section, "section", named=True)
+    shown = [as_evidence(row) if book.shown or row["best_verdict"] else row for row in rows]
+    table_of = claims_table(shown, _at_section, "section", named=True)
     own = f'<section id="claims"><h2>Claims</h2>\n{table_of}</section>' if rows else ""
     top = f"{_crumbs(book)}<h1>{rendered_title(book.title)}</h1>\n{_status(book)}"
     text = (
@@ -158,6 +161,10 @@ def _status(book: Book) -> str:
     lines = "".join(f'<p class="note bad">Not shown: {escape(line)}.</p>\n' for line in book.wrong)
     if not book.scale:
         return f'{lines}<p class="note">Not executed yet: text and code without results. {command} makes them.</p>\n'
+    if book.shown:
+        return f"{lines}{_from_kept(book.shown)}"
+    if book.scale == SCALES[0] and book.paper:
+        lines += '<p class="note">Smoke scale, no evidence: no results of a larger scale are kept.</p>\n'
     about, wrong = book.executed, book.errors
     if wrong:
         lines += f'<p class="note bad">{wrong} cell{"s" * (wrong != 1)} of this execution ended in an error.</p>\n'
@@ -171,6 +178,13 @@ def _status(book: Book) -> str:
     return f'{lines}<details class="from" open><summary>Where this page is from</summary>{facts(shown)}</details>\n'
 
 
+def _from_kept(kept: KeptResults) -> str:
+    """Where a page is from whose figures and tables were kept with the paper."""
+    said = f"Figures and tables are those kept with the paper at {kept.scale} scale; nothing was executed here."
+    return (f'<p class="note">{said}</p>\n<details class="from" open><summary>Where this page is from</summary>'
+            f"<p>scale <strong>{kept.scale}</strong></p>{_from(kept)}</details>\n")  # fmt: skip
+
+
 def _when(about: dict[str, Any]) -> str:
     """The day of an execution, and how long it took."""
     duration = about.get("duration")
@@ -181,28 +195,29 @@ def _when(about: dict[str, Any]) -> str:
 def _contents(body: str, kept: bool, claims: bool) -> str:
     heads = [(id, without_markup(text)) for level, id, text in HEADING.findall(body) if level == "2"]
     links = [f'<li><a href="#{address(id)}">{escape(text)}</a></li>' for id, text in heads]
-    links += ['<li><a href="#kept">Kept from larger scales</a></li>'] * kept + [
-        '<li><a href="#claims">Claims</a></li>'
-    ] * claims
+    links += ['<li><a href="#kept">Kept results</a></li>'] * kept + ['<li><a href="#claims">Claims</a></li>'] * claims
     return f'<nav class="contents" aria-label="On this page"><ul>{"".join(links)}</ul></nav>\n' if links else ""
 
 
 def _kept(book: Book) -> tuple[str, dict[str, Any], list[Picture]]:
-    """What was kept from larger scales: its HTML, its files, its pictures for the gallery."""
+    """What was kept and does not stand beneath the cells: its HTML, its files, its pictures for the gallery."""
     files: dict[str, Any] = {}
     pictures: list[Picture] = []
     parts = []
+    above = {name for cell in book.content["cells"] for name in KEPT_AS.findall("".join(cell["source"]))}
     for kept in book.kept:
-        name, told = f"kept-{kept.scale}", caption(kept.scale, kept.runs)
+        name, told, own = f"kept-{kept.scale}", caption(kept.scale, kept.runs), kept is book.shown
         shown = ""
-        for file in kept.pictures:
+        for file in (file for file in kept.pictures if not own or file.stem not in above):
             url, place = f"{book.folder}/{kept.scale}_{address(file.name)}", f"{name}-{slug(file.stem)}"
             words = words_for(book, file.stem)
             files[url] = file
             pictures.append(Picture(url, words, told, f"{book.url}#{address(place)}"))
             shown += figure(href(url, book.url), words, told, place)
-        parts.append(f'<h3 id="{name}">{kept.scale} scale</h3>\n{_from(kept)}{_verdicts(kept)}{shown}')
-    text = f'<section id="kept"><h2>Kept from larger scales</h2>\n{"".join(parts)}</section>\n' if parts else ""
+        if shown or not own:
+            head = "" if own else f"{_from(kept)}{_verdicts(kept)}"
+            parts.append(f'<h3 id="{name}">{kept.scale} scale</h3>\n{head}{shown}')
+    text = f'<section id="kept"><h2>Kept results</h2>\n{"".join(parts)}</section>\n' if parts else ""
     return text, files, pictures
 
 
@@ -216,8 +231,10 @@ def _from(kept: KeptResults) -> str:
 
 
 def _verdicts(kept: KeptResults) -> str:
-    cells = ([escape(r["says"]), badge(r["verdict"]), escape(r["n"]), folded(r["ours"])] for r in kept.verdicts)
-    return table(("claim", "verdict", "n", "seen"), cells, "verdicts") if kept.verdicts else ""
+    rows = kept.verdicts.to_dict("records")
+    cells = ([escape(r["says"]), badge(r["verdict"]), escape(str(r["n"])), escape(interval(r)),
+              escape(in_short(r["printed"])), folded(r["ours"])] for r in rows)  # fmt: skip
+    return table(("claim", "verdict", "n", "effect [interval]", "printed", "seen"), cells, "verdicts") if rows else ""
 
 
 def _at_section(row: Row) -> str:

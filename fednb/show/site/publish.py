@@ -29,8 +29,9 @@ from fednb.show.site.pages import Frame, Picture, SitePage, built
 from fednb.show.site.sound import Reading
 from fednb.show.site.text import needed
 from fednb.study import notebooks
+from fednb.study.measured import not_run
 from fednb.study.paper import Paper, papers, shelf
-from fednb.study.verify import recalled
+from fednb.study.verify import BEST, recalled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +42,7 @@ UNREADABLE = (DamagedFile, OSError, LookupError, ValueError, TypeError, Attribut
 
 
 class NothingExecuted(ValueError):
-    """The store has no executed notebook to show."""
+    """There are neither kept results nor executed notebooks to show."""
 
 
 class NotASite(ValueError):
@@ -75,7 +76,8 @@ def _publish(out: Path, scale: str) -> Site:
     if not any(book.scale or book.wrong for book in books):
         at = f" at scale {scale}" if scale else ""
         raise NothingExecuted(
-            f"no notebook was executed{at} into {home()}; `make site` does it, or `fednb notebook --all`"
+            f"nothing is kept and no notebook was executed{at} into {home()}; `make site` does it, or `fednb notebook "
+            "--all`"
         )
     seen = Reading([line for book in books for line in book.wrong])
     with bar_of(len(books), "site", unit="notebook") as bar:
@@ -120,7 +122,7 @@ def _of(book: Book, rows: list[Row]) -> list[Row]:
 
 
 def claims(known: list[Paper], books: dict[str, Book], scale: str, seen: Reading) -> pd.DataFrame:
-    """All claims, each judged at the scale at which its notebook is shown, on what that measured."""
+    """All claims, judged on what executed notebooks measured, each beside what was kept."""
     import pandas as pd
 
     todo = [(paper, name) for paper in known for name in dict.fromkeys(claim.section for claim in paper.claims())]
@@ -128,7 +130,8 @@ def claims(known: list[Paper], books: dict[str, Book], scale: str, seen: Reading
     with bar_of(len(todo), "claims", unit="section") as bar:
         for paper, name in todo:
             book = books.get(paper.about["sections"][name]["notebook"])
-            tables.append(_recalled(paper, name, (book and book.scale) or scale or SCALES[0]))
+            executed = book.scale if book and not book.shown else ""
+            tables.append(_recalled(paper, name, executed or scale or SCALES[0]))
             bar.update()
     found = pd.concat(tables)
     seen.wrong += dict.fromkeys(_failure(row) for row in found.to_dict("records") if row["failed"])
@@ -144,17 +147,14 @@ def _failure(row: Row) -> str:
 
 def _recalled(paper: Paper, name: str, scale: str) -> pd.DataFrame:
     """The claims of one section; where a table behind them cannot be read at all, none of them is judged."""
-    import pandas as pd
-
     try:
         return recalled(paper, name, scale)
     except UNREADABLE as error:
         why = " ".join(f"its tables cannot be read ({type(error).__name__}: {error})".split())
-    about = {"paper": "", "ours": why, "n": 0, "verdict": "not run", "section": name,
-             "notebook": paper.about["sections"][name]["notebook"], "paper_id": paper.id, "scale": scale,
-             "failed": why, "best_verdict": "", "best_scale": "", "best_n": "", "best_ours": ""}  # fmt: skip
-    rows = [{"claim": claim.id, "says": claim.says, "rule": claim.rule, **about} for claim in paper.claims(name)]
-    return pd.DataFrame(rows).set_index("claim")
+    about = {"section": name, "notebook": paper.about["sections"][name]["notebook"], "paper_id": paper.id,
+             "scale": scale, "failed": why} | {f"best_{column}": "" for column in BEST}  # fmt: skip
+    claims = paper.claims(name)
+    return not_run(claims, {claim.id: why for claim in claims}).assign(**about)
 
 
 def _write(pages: list[SitePage], folder: Path) -> None:

@@ -12,9 +12,8 @@ from typing import Any, TypeVar
 
 from fednb.base.files import DamagedFile, read_json
 from fednb.bench.kept import workload
-from fednb.study.page import Abouts, check, read_runs, read_table, remedy
+from fednb.study.folders import Abouts, check, read_runs
 
-COLUMNS = ("says", "verdict", "n", "ours")  # of kept verdicts
 Thing = TypeVar("Thing")
 
 
@@ -83,18 +82,6 @@ def checked_runs(page: Path) -> Abouts:
     file = page / "runs.json"
     check(file)
     return read_runs(file) if file.exists() else {}
-
-
-def checked_verdicts(folder: Path) -> list[dict[str, str]]:
-    """The verdicts that were kept, as texts; nothing where there are none."""
-    file = folder / "verdict.csv"
-    check(file)
-    if not file.exists():
-        return []
-    table = read_table(file, dtype=str, keep_default_na=False)
-    if missing := [name for name in COLUMNS if name not in table]:
-        raise DamagedFile(file, f"has no column {missing[0]!r}; {remedy(folder)}")
-    return table.to_dict("records")
 
 
 def checked_benchmark(file: Path) -> dict[str, Any]:
