@@ -529,6 +529,11 @@ def test_untuned_runs_do_not_refute_a_sentence_about_tuned_methods(gains, said, 
     assert found(noisy({0.1: [1, 2, 3]}), made)["tuned"] == ""
 
 
+def test_who_loses_untuned_is_not_called_among_the_best():
+    made = claim("first", 0, "accuracy", left="A", tuned=True)
+    assert found(noisy({0.1: [-3, -2, -1]}).assign(tuned="untuned"), made)["verdict"] == "not decided (untuned)"
+
+
 def test_what_is_fixed_by_construction_is_counted_apart():
     """One seed is enough, and one seed can break it."""
     made = claim("at_most", 1.0, "accuracy", left="A", by_construction=True)

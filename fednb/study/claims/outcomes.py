@@ -75,7 +75,7 @@ def worded(outcome: str, scale: str, coverage: Coverage, notes: list[str], untun
     untuned: the paper tuned the methods and these runs did not; then nothing is lost, and what is won is called so.
     """
     if untuned and outcome == "fails":
-        outcome = "open"
+        outcome, notes = "open", []
     said = WORDS.get(scale, WORDS["laptop"])[outcome]
     partly = outcome in ("holds", "average") and not coverage.whole
     remarks = [coverage.words] * partly + (notes if outcome == "open" else []) + ["untuned"] * untuned
