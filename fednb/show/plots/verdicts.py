@@ -7,24 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fednb.show.plots.style import PALETTE, _panels, _style
-from fednb.study.claims import OUTCOMES, outcome_class
+from fednb.study.claims import GROUPS, OUTCOMES, outcome_class
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-GROUPS = (
-    "holds",
-    "average",
-    "fails",
-    "open",
-    "seen",
-    "seen-average",
-    "not-seen",
-    "unclear",
-    "construction",
-)  # top down
 COLOURS = {"holds": 2, "seen": 2, "average": 0, "seen-average": 0, "fails": 3, "not-seen": 3}  # places in the palette
 UNDECIDED = "0.45"
 NUMBERS = ["effect", "low", "high", "bound", "printed"]

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from fednb.bench import kept
 from fednb.show.site.book import Book, seeds
 from fednb.show.site.claims import FIND, Row, as_evidence, by_paper, claims_table, counts, decided, name_of
+from fednb.show.site.forest import forest
 from fednb.show.site.notebook import rendered_title
 from fednb.show.site.pages import Found, Picture, SitePage, address, href, table
 from fednb.show.site.sound import Reading, checked_benchmark
@@ -49,7 +50,7 @@ def front_page(found: pd.DataFrame, shelf: list[Paper]) -> SitePage:
     shown = {id: [as_evidence(row) for row in rows] for id, rows in by_paper(found, titles).items()}
     tables = "".join(
         f'<section><h2 id="{escape(id)}"><a href="{_of_paper(id)}">{escape(titles[id])}</a></h2>\n'
-        f"{claims_table(rows, _where)}</section>\n"
+        f"{forest(rows, lambda row: href(_url(row), 'index.html'))}{claims_table(rows, _where)}</section>\n"
         for id, rows in shown.items()
     )
     errors = ERRORS.format(decided=decided(shown), wrong=ceil(decided(shown) / 20))

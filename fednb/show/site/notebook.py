@@ -11,7 +11,8 @@ from typing import Any
 
 from fednb.runs.grid import SCALES
 from fednb.show.site.book import KEPT_AS, Book, KeptResults, caption, day, short, told_by
-from fednb.show.site.claims import Row, as_evidence, badge, claims_table, folded
+from fednb.show.site.claims import Row, as_evidence, badge, claims_table, folded, name_of
+from fednb.show.site.forest import forest
 from fednb.show.site.pages import Found, Picture, SitePage, address, facts, figure, href, table
 from fednb.show.site.safe import harmless
 from fednb.show.site.text import linked, rendered, slug, without_markup
@@ -35,7 +36,8 @@ def notebook_page(book: Book, rows: list[Row], names: list[str], beside: tuple[B
     body = linked(body, names, lambda name: href(f"notebooks/{address(name)}.html", book.url))
     shown = [as_evidence(row) if book.shown or row["best_verdict"] else row for row in rows]
     table_of = claims_table(shown, _at_section, "section", named=True)
-    own = f'<section id="claims"><h2>Claims</h2>\n{table_of}</section>' if rows else ""
+    picture = forest(shown, lambda row: f"#{address(name_of(row))}")
+    own = f'<section id="claims"><h2>Claims</h2>\n{picture}{table_of}</section>' if rows else ""
     top = f"{_crumbs(book)}<h1>{rendered_title(book.title)}</h1>\n{_status(book)}"
     text = (
         f"{top}{_contents(body, bool(kept), bool(rows))}"

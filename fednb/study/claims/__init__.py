@@ -9,6 +9,6 @@ words; simulation.py counts how often the rule errs.
 from fednb.study.claims import bands, comparisons, rankings, sweeps  # noqa: F401  (they register their rules)
 from fednb.study.claims.claim import RULES, BadClaim, BadTable, Claim
 from fednb.study.claims.judging import verdict
-from fednb.study.claims.outcomes import OUTCOMES, line, outcome_class
+from fednb.study.claims.outcomes import GROUPS, OUTCOMES, line, outcome_class
 
-__all__ = ["OUTCOMES", "RULES", "BadClaim", "BadTable", "Claim", "line", "outcome_class", "verdict"]
+__all__ = ["GROUPS", "OUTCOMES", "RULES", "BadClaim", "BadTable", "Claim", "line", "outcome_class", "verdict"]

@@ -23,6 +23,8 @@ OUTCOMES = {
     "ran": "ran",
     "not run": "none",
 }  # how a verdict begins, and the class of verdicts that begin so
+GROUPS = ("holds", "average", "fails", "open", "seen", "seen-average", "not-seen", "unclear", "construction", "ran",
+          "none")  # fmt: skip  # the classes in the order in which pictures show them
 SMOKE = "ran (smoke scale decides nothing)"
 RULE = (
     "holds: in every setting the one-sided 95% bound over paired seeds is beyond the tolerance; on average: so is that "
