@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ from fednb.base.files import Contents, DamagedFile
 from fednb.cli.commands import main
 from fednb.runs.grid import SCALES
 from fednb.study import execution, notebooks
+from fednb.study.claims import OUTCOMES
 from fednb.study.folders import BadPage, page_folder
 from fednb.study.parameters import BadNotebookParameter
 
@@ -81,6 +83,16 @@ def test_paper_notebooks_end_in_a_verdict(name):
     if "/" in name and not name.startswith(("explore/", "across/")):
         assert any("page.verdict()" in source for source in code(name))
     assert not any("fn.verdict(" in source for source in code(name))
+
+
+VERDICT_IN_BOLD = re.compile(rf"\*\*(?:{'|'.join(OUTCOMES)}|hold|do not hold|refuted)\b", re.IGNORECASE)
+
+
+def test_prose_on_what_we_found_has_no_verdicts_of_its_own(name):
+    """They are computed in the last code cell; a word typed beside it would stay when the rule or the runs change."""
+    prose = "\n\n".join("".join(c["source"]) for c in notebooks.cells(name) if c["cell_type"] == "markdown")
+    found = [part for part in re.split(r"(?m)^#+ ", prose) if part.startswith("What we found")]
+    assert [bold for part in found for bold in VERDICT_IN_BOLD.findall(part)] == []
 
 
 def test_names_are_found_by_their_beginning():
