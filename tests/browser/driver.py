@@ -168,13 +168,15 @@ class Notebook:
         raise AssertionError(f"{self.name}: {control} is moved by none of {KEYS[control.kind]}")
 
     def back(self, control: Control) -> Shown:
-        """To where it was before its last move; what is shown then."""
+        """To where it was before its last move, which gave another picture; what is shown when that has gone."""
         before, way = self._moved[control]
+        moved = self.pictures()
         if control.kind in ("text", "number"):
             self._type(control, str(before))
         else:
             self.press(control, *KEYS[control.kind][1 - way])
         assert self.value(control) == before, f"{self.name}: {control} does not go back to {before}"
+        waited(lambda: self.pictures() != moved, ANSWER_S)
         return self.settle()
 
     def press(self, control: Control, *keys: str) -> None:

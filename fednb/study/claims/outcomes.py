@@ -63,7 +63,8 @@ class Coverage:
         counted = f"{self.run} of {self.claimed} settings"
         if self.among < self.run:
             counted = f"{_settings(self.run)}, {self.among or 'none'} of the {self.claimed} claimed"
-        several = self.absent if len(self.absent) <= 3 else [*self.absent[:2], f"{len(self.absent) - 2} others"]
+        several = list(map(str, self.absent))  # a printed table may lack a name
+        several = several if len(several) <= 3 else [*several[:2], f"{len(several) - 2} others"]
         return "; ".join([counted] * (self.among < self.claimed) + [f"without {', '.join(several)}"] * bool(several))
 
 
