@@ -58,8 +58,8 @@ class Estimate:
 class Evidence:
     """The comparisons of a claim that have enough seeds, put to its sentence.
 
-    spare: in each setting so many comparisons
-    may fail. margin: a printed effect counts, and a quarter of it has to be ruled out before the sentence fails.
+    spare: in each setting so many comparisons may fail. margin: a printed effect counts, and a quarter of it has to be
+    ruled out before the sentence fails.
     """
 
     comparisons: list[Comparison]

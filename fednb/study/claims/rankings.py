@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import isfinite, nan
 from typing import TYPE_CHECKING, Any
 
@@ -57,14 +57,11 @@ def _rivals(claim: Claim, values: Iterable[str]) -> list[str]:
 def first_on_average(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """{measure} of {left}, the mean over every {along}, is above every other method's by more than {tolerance}"""
     out = []
-    for where, part in by_setting(table, claim.along):
-        lines = _lines(part, claim)
-        if own := lines.pop(claim.left[0], None):
-            same = {name: _mean(line) for name, line in lines.items() if line.keys() == own.keys()}
-            values = same | {claim.left[0]: _mean(own)}
-            for rival in _rivals(claim, values):
-                said = f"{{}}, {named(rival)}"
-                out += difference(claim, where, values, nan, claim.left[0], rival, pair=rival, said=said)
+    for where, own, others in _lines(table, claim):
+        values = {name: _mean(line) for name, line in others.items()} | {claim.left[0]: _mean(own)}
+        for rival in _rivals(claim, values):
+            said = f"{{}}, {named(rival)}"
+            out += difference(claim, where, values, nan, claim.left[0], rival, pair=rival, said=said)
     return out
 
 
@@ -76,20 +73,20 @@ def _mean(line: dict) -> float:
 def steadiest(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """{measure} of {left} varies least along {along}, by more than {tolerance} less than any other method's"""
     out = []
-    for where, part in by_setting(table, claim.along):
-        lines = _lines(part, claim)
-        if own := lines.pop(claim.left[0], None):
-            same = {name: line for name, line in lines.items() if line.keys() == own.keys()}
-            spans = {name: float(np.ptp(list(same[name].values()))) for name in _rivals(claim, same)}
-            mine = float(np.ptp(list(own.values())))
-            out += [Seen(where, span - mine, claim.tolerance, name, said=f"{{}}, {named(name)}", numbers=(mine, span),
-                         lost=not isfinite(mine)) for name, span in spans.items()]  # fmt: skip
+    for where, own, others in _lines(table, claim):
+        spans = {name: float(np.ptp(list(others[name].values()))) for name in _rivals(claim, others)}
+        mine = float(np.ptp(list(own.values())))
+        out += [Seen(where, span - mine, claim.tolerance, name, said=f"{{}}, {named(name)}", numbers=(mine, span),
+                     lost=not isfinite(mine)) for name, span in spans.items()]  # fmt: skip
     return out
 
 
-def _lines(part: pd.DataFrame, claim: Claim) -> dict[str, dict]:
-    """The values of each method along the claim's column."""
-    return {name: means(rows, claim.along).to_dict() for name, rows in part.groupby("method", sort=False)}
+def _lines(table: pd.DataFrame, claim: Claim) -> Iterator[tuple[Any, dict, dict[str, dict]]]:
+    """By setting: the values of left along the claim's column, and those of all others that have the same places."""
+    for where, part in by_setting(table, claim.along):
+        lines = {name: means(rows, claim.along).to_dict() for name, rows in part.groupby("method", sort=False)}
+        if own := lines.pop(claim.left[0], None):
+            yield where, own, {name: line for name, line in lines.items() if line.keys() == own.keys()}
 
 
 @rule("left", "at")
