@@ -21,6 +21,16 @@ def everywhere(**values: float) -> list[dict[str, Any]]:
     return rows({(method, alpha): value for method, value in values.items() for alpha in (0.1, 0.6)}, "alpha")
 
 
+def scattered(**deviations: float) -> list[dict[str, Any]]:
+    """Numbers around 50 that scatter over five seeds by so much, at alpha 0.1 and 0.6."""
+    return [
+        {"alpha": alpha, "method": method, "seed": seed, "measure": "accuracy", "value": 50.0 + sd * at}
+        for alpha in (0.1, 0.6)
+        for method, sd in deviations.items()
+        for seed, at in enumerate((-1.0, 0.5, -0.5, 1.0, 0.0))
+    ]
+
+
 def swept(**lines: list[float]) -> list[dict[str, Any]]:
     """Numbers along rho = 0, 1, 2."""
     return rows({(method, at): value for method, line in lines.items() for at, value in enumerate(line)}, "rho")
@@ -68,6 +78,9 @@ EVERY_KIND: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     "at_most": ({"left": "A", "tolerance": 5.0}, everywhere(A=3)),
     "at_least": ({"left": "A", "tolerance": 1.0}, everywhere(A=3)),
     "at_most_times": (PAIR | {"tolerance": 2.0}, everywhere(A=3, B=2)),
+    "spread_below": (PAIR, scattered(A=1, B=9)),
+    "spread_not_above": (PAIR, scattered(A=1, B=9)),
+    "spread_at_most": ({"left": "A", "tolerance": 9.0}, scattered(A=1)),
     "within": ({"least": 0.0, "most": 9.0}, everywhere(A=3, B=2)),
     "lowest_band_largest": ({}, bands(FALLING)),
     "falls_with_band": ({"tolerance": 0.5}, bands(FALLING)),

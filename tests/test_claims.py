@@ -69,6 +69,17 @@ def test_claims_about_growing_skew(skewed, true):
     assert found is true and where == "all" and said.startswith(f"first band x{skewed[0]:g}")
 
 
+def test_bands_are_judged_in_each_data_set_where_skew_varies_too():
+    """A grows from (1, 1) to (3, 2), B from (1, 1) to (2, 2): 1.5 times as much as the last band, and 1.0 times."""
+    both = [tidy({(0.1, 0): skewed, (0.6, 0): [1, 1]}).assign(dataset=name)
+            for name, skewed in (("A", [3, 2]), ("B", [2, 2]))]  # fmt: skip
+    table, made = pd.concat(both), claim("low_band_grows_with_skew", 0.2)
+    assert made.unfit(table) == ""
+    assert {where: true for where, (true, _) in judge(made, table).items()} == {"dataset A": True, "dataset B": False}
+    assert len(judge(claim("lowest_band_largest"), table)) == 4
+    assert "not along dataset, model" in made.unfit(table.drop(columns="alpha").assign(model=table["value"]))
+
+
 def test_every_kind_says_its_rule_with_the_tolerance():
     for kind in RULES:
         rule = claim(kind, 0.25, left=["A", "B"], right="C", along="rho", least=1.0, most=2.0).rule

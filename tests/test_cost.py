@@ -84,7 +84,7 @@ def test_targets_are_fedavgs_own_in_the_same_setting():
     """At 0.1 the target is 50, after 3 rounds, 3/4 of FedAvg's traffic; FedSMOO has it after 2, which cost 4 of 4."""
     table = to_target(Made())
     assert table.groupby("alpha")["target"].unique().map(list).to_dict() == {0.1: [50], 0.6: [80]}
-    assert set(table["device"]) == {"abacus"} and len(table) == 4 * 5
+    assert set(table["device"]) == {"abacus"} and set(table["end"]) == {4} and len(table) == 4 * 5
     cells = wide(table)
     columns = ["rounds", "relative_comm", "relative_passes", "seconds_per_round", "seconds_total"]
     assert cells.loc[(0.1, "FedAvg"), columns].tolist() == [3, 0.75, 0.75, 3, 9]

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from math import isnan
+from math import isnan, nan
 
 import pandas as pd
 import pytest
@@ -18,7 +18,8 @@ from fednb.study.measured import JUDGED
 from fednb.study.measurements.registry import MEASUREMENTS
 from fednb.study.page import Page
 from fednb.study.paper import Paper
-from fednb.study.verify import BEST, in_columns, recalled, verify
+from fednb.study.report import report
+from fednb.study.verify import BEST, in_columns, recalled, verify, verify_kept
 
 PAPER = """
 title = "Made"
@@ -167,7 +168,73 @@ def test_columns_hold_long_texts():
     text = in_columns(pd.DataFrame([row]).set_index("claim"))
     assert text.count("number") == 30 and "1.23 [0.5, 2]" in text and "-12.5" in text and "2 of 6" in text
     assert "not decided" in text and "n = 2)" in text
-    assert max(map(len, text.splitlines())) <= 152
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_a_claim_is_told_with_its_sentence_its_rule_and_how_it_was_run(paper):
+    """Not only by its id; the general rule stands once, above all of them."""
+    keep(paper, "01_table1", "laptop", scores(2.0, 2.1, 1.9), runs={"k": {"setting": {"precision": "bf16"}}})
+    text = in_columns(verify_kept(paper))
+    told = "accuracy of FedSAM is above that of Base by more than 0.0"
+    assert "made one: seen\n    effect 2 [1.83, 2.17], printed 2.5, n = 3, 1 of 1 settings, laptop, bf16" in text
+    assert f"    says: FedSAM beats FedAvg\n    rule: {told}\n" in text and text.count("one-sided 95% bound") == 1
+
+
+def test_many_claims_that_only_ran_are_counted():
+    """A screen instead of hundreds of lines; those that say something are told."""
+    row = {"paper_id": "made", "ours": "", "n": 1, "verdict": "ran (smoke scale decides nothing)", "effect": nan,
+           "low": nan, "high": nan, "printed": nan, "settings_run": 1, "settings_claimed": 1, "best_verdict": "holds",
+           "best_scale": "paper", "best_n": 3}  # fmt: skip
+    table = pd.DataFrame([row | {"claim": f"c{i}"} for i in range(30)] + [row | {"claim": "x", "verdict": "seen"}])
+    text = report(table.set_index("claim"))
+    assert "made x: seen" in text and "c7" not in text and "30 ran, 1 seen" in text and "31 holds" in text
+    assert "c7" in report(table.iloc[:9].set_index("claim"))
+
+
+def test_what_is_kept_is_judged_and_nothing_is_run(paper, monkeypatch, capsys):
+    """Each claim at its largest scale, or at the one that is named; options about runs do not fit."""
+    keep(paper, "01_table1", "laptop", scores(2.0, 2.1, 1.9))
+    keep(paper, "01_table1", "paper", scores(2.0))
+    monkeypatch.setattr(Grid, "run", lambda *a, **k: pytest.fail("was run"))
+    found = verify_kept(paper)
+    assert found[["verdict", "scale"]].to_numpy().tolist() == [
+        ["not decided (fewer than 3 seeds)", "paper"], ["not run", ""]]  # fmt: skip
+    assert found.loc["two", "ours"] == "nothing is kept"
+    assert verify_kept(paper, "laptop").loc["one", "verdict"] == "seen"
+    monkeypatch.setattr("fednb.cli.tables.papers", lambda id: paper)
+    assert main(["verify", "made", "--kept", "--scale", "laptop"]) == 0
+    assert "made one: seen" in capsys.readouterr().out
+    assert main(["verify", "made", "--kept", "--seeds", "0"]) == 2
+    assert capsys.readouterr().err == "fednb: verify: --kept runs nothing, so --seeds does not belong to it\n"
+
+
+def test_one_claim_by_its_id(paper, monkeypatch, capsys):
+    """Only its section is looked at, only it is told; an id that no claim has is refused."""
+    monkeypatch.setattr("fednb.cli.tables.papers", lambda id: paper)
+    assert list(verify(paper, claims=["two"]).index) == list(verify_kept(paper, claims=["two"]).index) == ["two"]
+    assert main(["verify", "made", "--claim", "two"]) == 0
+    assert "made two: ran" in (said := capsys.readouterr().out) and "made one" not in said
+    for more in ([], ["--kept"], ["--dry-run"], ["--for", "1s"]):
+        assert main(["verify", "made", "--claim", "tow", *more]) == 2
+        assert "fednb: no claim 'tow'; closest: two" in capsys.readouterr().err
+
+
+def test_one_claim_is_judged_by_the_runs_that_it_needs(paper, monkeypatch):
+    """The grid has a third method that the sentence does not name."""
+    (paper.folder / "grids" / "table1.toml").write_text(GRID.replace('"FedSAM"]', '"FedSAM", "FedProx"]'))
+    made, run = [], Grid.run
+    monkeypatch.setattr(Grid, "run", lambda grid, **how: made.extend(c.label for c in grid.cells) or run(grid, **how))
+    assert verify(paper, claims=["one"]).loc["one", "n"] == 1
+    assert made == ["Base", "FedSAM"]
+
+
+def test_a_dry_run_says_what_it_would_take(paper, monkeypatch, capsys):
+    monkeypatch.setattr("fednb.cli.tables.papers", lambda id: paper)
+    monkeypatch.setattr(Grid, "run", lambda *a, **k: pytest.fail("was run"))
+    assert main(["verify", "made", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "nothing was run: 2 runs are missing at smoke scale, which take about " in said
+    assert max(map(len, said.splitlines())) <= 100
 
 
 @pytest.mark.parametrize("reason", [DataNotFound, OtherSamples])

@@ -99,7 +99,8 @@ def to_target(results: Results, target: float | str = f"FedAvg{BEST}") -> pd.Dat
     Measures: rounds; relative_comm, rounds / T times what the method sends each round, counted by `fednb.cost`;
     relative_passes, rounds / T times the gradients of a local step, the same whatever the device;
     seconds_per_round, the median; seconds_total, the two multiplied, as the papers do. A time belongs to its device.
-    The papers print T rounds for FedAvg itself; here it needs as many as it took to its best.
+    The papers print T rounds for FedAvg itself; here it needs as many as it took to its best. Column `end`: how many
+    rounds the run had, so that a claim can count who never gets there as one round past it.
 
     >>> table = fn.to_target(results, target=1.0)
     >>> table.loc[table["measure"] == "rounds", ["method", "target", "value"]]
@@ -113,7 +114,7 @@ def to_target(results: Results, target: float | str = f"FedAvg{BEST}") -> pd.Dat
     for cell, run in results:
         aim = _aim(results, cell.tags, run.seed, cell.tags.get("target", target))
         head = {**cell.tags, "method": cell.label, "seed": run.seed, "key": run.key, "target": aim}
-        where = {"device": run.about["device_name"], "engine": run.about["engine"]}
+        where = {"device": run.about["device_name"], "engine": run.about["engine"], "end": run.setting.rounds}
         rows += [{**head, **where, "measure": name, "value": value} for name, value in _needs(run, aim).items()]
     return pd.DataFrame(rows)
 
@@ -123,7 +124,8 @@ def to_targets(results: Results, accuracies: Sequence[float], best: float) -> pd
 
     accuracies: fractions, as printed, and the targets at paper scale. At the smaller scales, whose levels are others, a
     stands for a / `best` of the best accuracy of FedAvg's run with the same seed in the same setting; `best` is about
-    what the paper's FedAvg has. The column `accuracy` has a, `target` what was asked for, in percent.
+    what the paper's FedAvg has. The column `accuracy` has a, `target` what was asked for, in percent, `end` how many
+    rounds the run had.
     Measures: rounds and gradients, counted over all clients until then; without an accuracy, since they belong to the
     whole run, gradients_per_step and client_seconds_per_round, the median over rounds of seconds by participant.
     """
@@ -134,7 +136,7 @@ def to_targets(results: Results, accuracies: Sequence[float], best: float) -> pd
     for cell, run in results:
         whole, of = (100.0, 1.0) if as_printed else (_aim(results, cell.tags, run.seed, f"FedAvg{BEST}"), best)
         head = {**cell.tags, "method": cell.label, "seed": run.seed, "key": run.key}
-        head |= {"device": run.about["device_name"], "engine": run.about["engine"]}
+        head |= {"device": run.about["device_name"], "engine": run.about["engine"], "end": run.setting.rounds}
         for a in accuracies:
             until = {**head, "accuracy": a, "target": (aim := a / of * whole)}
             rows += [{**until, "measure": name, "value": value} for name, value in _until(run, aim).items()]

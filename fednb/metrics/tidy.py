@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 REPORTS = {"best": "best accuracy", "last": "last accuracy", "last_ten": "last-ten accuracy"}  # by column: a measure
 NOT_A_SETTING = ("method", "seed", "measure", "value", "std", "band", "round", "key", "device", "engine", "note",
-                 "grid", "target", "residual", "converged", "figure", "tuned", *REPORTS)  # fmt: skip
+                 "grid", "target", "residual", "converged", "figure", "tuned", "end", *REPORTS)  # fmt: skip
 
 CONTROL = "(our control)"  # ends the label of a method that a paper's table does not have
 

@@ -49,7 +49,7 @@ class Measured:
     def lacks(self, claim: Claim) -> str:
         """Why a claim cannot be judged; an empty text where its section has a table with its measure."""
         tables, lacking = self.tables.get(claim.section, []), self.lacking.get(claim.section, [])
-        if not lacking or any((table["measure"] == claim.measure).any() for table in tables):
+        if not lacking or any(table["measure"].isin(claim.measures).any() for table in tables):
             return ""
         return f"{' and '.join(lacking)} {'is' if len(lacking) == 1 else 'are'} not there"
 

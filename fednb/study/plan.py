@@ -25,9 +25,9 @@ from fednb.study.times import Times, device_name
 if TYPE_CHECKING:
     import pandas as pd
 
-HEADS = {"paper": ("paper", 14), "section": ("section", 13), "claims": ("decides", 44), "done": ("done", 4),
+HEADS = {"paper": ("paper", 14), "section": ("section", 12), "claims": ("decides", 25), "done": ("done", 4),
          "missing": ("missing", 7), "minutes": ("minutes", 7), "sum": ("sum", 7),
-         "how": ("seconds are", 22)}  # fmt: skip
+         "how": ("seconds are", 10)}  # fmt: skip  # heads and widths, together 100 letters
 
 BY_RUN = {"accuracy": "accuracy", **dict.fromkeys(REPORTS.values(), "accuracy_reports")}  # measure: its measurement
 
@@ -142,10 +142,14 @@ def planned(
     device: str = "auto",
     chosen: Selection | None = None,
     section: str | None = None,
+    claims: Collection[str] = (),
 ) -> Plan:
-    """The plan for the claims of some papers, or of one section, at one scale, in so many seconds on a device."""
+    """The plan for the claims of some papers, or of one section, at one scale, in so many seconds on a device.
+
+    claims: the ids of those that are asked for; all if empty.
+    """
     chosen = chosen or Selection()
-    found = sections(papers, scale, chosen, section)
+    found = sections(papers, scale, chosen, section, claims)
     name = device_name(device, scale)
     times = Times(name, shelf("papers").glob("*/runs/*"))
     tasks: dict[str, Task] = {}
@@ -165,14 +169,19 @@ class Section:
     runs: tuple[Run, ...] = ()
 
 
-def sections(papers: Iterable[Paper], scale: str, chosen: Selection, section: str | None = None) -> list[Section]:
-    """The sections that have claims, paper by paper; section: this one only. BadGrid where nothing fits in any."""
+def sections(
+    papers: Iterable[Paper], scale: str, chosen: Selection, section: str | None = None, ids: Collection[str] = ()
+) -> list[Section]:
+    """The sections that have claims, paper by paper; section: this one only, ids: these claims only.
+
+    BadGrid where nothing fits in any.
+    """
     out: list[Section] = []
     grids: list[Grid] = []
     for paper in papers:
         claims = paper.claims(section)
         for name in [section] if section else paper.about["sections"]:
-            if own := [claim for claim in claims if claim.section == name]:
+            if own := [claim for claim in claims if claim.section == name and (claim.id in ids or not ids)]:
                 whole = chosen.whole(paper, name, scale) if has_grid(paper, name) else None
                 out.append(_section(paper, name, own, whole, chosen))
                 grids += [whole] if whole else []
@@ -213,7 +222,7 @@ def needed(claim: Claim, grid: Grid, evidence: Collection[str]) -> list[int]:
     measurements may look at any run of the grid.
     """
     every = list(range(len(grid.cells)))
-    if BY_RUN.get(claim.measure) not in evidence:
+    if any(BY_RUN.get(measure) not in evidence for measure in claim.measures):
         return every
     fits = [i for i in every if _about(claim, grid.cells[i].tags)]
     named = {*claim.left, *claim.right}

@@ -5,20 +5,19 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
-from fednb.base.checks import is_number
 from fednb.base.files import DamagedFile, new_folder
+from fednb.base.inputs import closest, shown
 from fednb.base.progress import bar_of
 from fednb.data.dataset import DataNotFound
 from fednb.data.identity import OtherSamples
 from fednb.runs.grid import SCALES, Grid, NeedsGpu, Results
-from fednb.study import columns
 from fednb.study.claims import Claim
 from fednb.study.folders import put_back
 from fednb.study.jobs import follow
@@ -26,15 +25,13 @@ from fednb.study.measured import JUDGED, Measured, not_run
 from fednb.study.measurements.registry import measurement_named
 from fednb.study.page import Page, abouts
 from fednb.study.paper import Paper
-from fednb.study.plan import Need, Section, has_grid, planned, sections
+from fednb.study.plan import Need, Section, has_grid, needed, planned, sections
+from fednb.study.report import in_columns  # noqa: F401  (prints the table that `verify` gives)
 from fednb.study.selection import Selection
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SHOWN = {"paper_id": ("paper", 14), "claim": ("claim", 22), "ours": ("ours", 28), "seen": ("effect [interval]", 20),
-         "printed": ("printed", 8), "n": ("n", 2), "settings": ("settings", 8), "verdict": ("verdict", 15),
-         "kept": ("best kept", 18)}  # fmt: skip  # heads and widths
 BEST = ("scale", *(name for name in JUDGED if name not in ("claim", "says", "rule", "paper")))  # of kept results
 
 JUDGING = 0.02  # of the time that was given: kept for measuring and judging what was run
@@ -61,6 +58,7 @@ def verify(
     device: str = "auto",
     section: str | None = None,
     chosen: Selection | None = None,
+    claims: Collection[str] = (),
 ) -> pd.DataFrame:
     """One row per claim of one paper or several: the columns of `page.verdict`.
 
@@ -69,24 +67,38 @@ def verify(
     Sections whose data are not here, or not those of their runs, or which need a GPU that is not here, are judged on
     what was kept at this scale, or else "not run", and the others go on. So they do after a section that failed or
     whose files are damaged; column `failed` says why. section: judge this one only. chosen: the part of the grids that
-    is run and judged; its seeds count in place of `seeds`.
+    is run and judged; its seeds count in place of `seeds`. claims: the ids of those that are judged, by the runs that
+    they need; all if empty.
     """
     import pandas as pd
 
     several, chosen = _listed(papers), chosen or Selection(seeds)
-    named = [(p, name) for p in several for name in ([section] if section else p.about["sections"])]
-    todo = [(paper, name) for paper, name in named if paper.claims(name)]
-    if not todo:
-        raise NoClaims(f"{', '.join(paper.id for paper in several)} {section or ''}: has no claims to judge")
+    todo = asked_claims(several, section, claims)
     if chosen.only or chosen.methods:
-        chosen.check(chosen.whole(paper, name, scale) for paper, name in todo if has_grid(paper, name))
+        chosen.check(chosen.whole(paper, name, scale) for paper, name, _ in todo if has_grid(paper, name))
     tables = []
     with bar_of(len(todo), f"claims at {scale} scale", unit="section") as bar:
-        for paper, name in todo:
+        for paper, name, own in todo:
             bar.say(f"{paper.id} {name}")
-            tables.append(judged(paper, name, scale, device=device, chosen=chosen))
+            tables.append(judged(paper, name, scale, device=device, chosen=chosen, claims=own if claims else None))
             bar.update()
     return pd.concat(tables)
+
+
+def asked_claims(
+    papers: Iterable[Paper], section: str | None = None, ids: Collection[str] = ()
+) -> list[tuple[Paper, str, list[Claim]]]:
+    """The sections of some papers that have claims, each with its own; ids: these claims only, refused if unknown."""
+    several = list(papers)
+    named = [(p, name) for p in several for name in ([section] if section else p.about["sections"])]
+    found = [(paper, name, own) for paper, name in named if (own := paper.claims(name))]
+    if not found:
+        raise NoClaims(f"{', '.join(paper.id for paper in several)} {section or ''}: has no claims to judge")
+    known = {claim.id for _, _, own in found for claim in own}
+    if unknown := [id for id in ids if id not in known]:
+        raise NoClaims(f"no claim {shown(unknown[0])}; closest: {closest(unknown[0], known)}")
+    chosen = [(paper, name, [c for c in own if c.id in ids or not ids]) for paper, name, own in found]
+    return [each for each in chosen if each[2]]
 
 
 def verify_within(
@@ -96,6 +108,7 @@ def verify_within(
     device: str = "auto",
     section: str | None = None,
     chosen: Selection | None = None,
+    claims: Collection[str] = (),
 ) -> pd.DataFrame:
     """One row per claim, as in `verify`, after making missing runs for so many seconds in the order of the plan.
 
@@ -105,7 +118,8 @@ def verify_within(
     import pandas as pd
 
     began, several, chosen = time.monotonic(), _listed(papers), chosen or Selection()
-    plan = planned(several, scale, seconds, device, chosen, section)
+    asked_claims(several, section, claims)
+    plan = planned(several, scale, seconds, device, chosen, section, claims)
     if plan.tasks and scale == "paper" and device == "auto" and not torch.cuda.is_available():
         raise NeedsGpu(f"{len(plan.tasks)} runs are missing at paper scale and this machine has no GPU. "
                        "Use --scale laptop, or --device cpu to run it here all the same.")  # fmt: skip
@@ -113,9 +127,7 @@ def verify_within(
     until = began + seconds - max(JUDGING * seconds, planning)
     made = follow([t.wanted for t in plan.tasks], [t.name for t in plan.tasks], "plan", device=device, until=until)
     errors = {plan.tasks[i].key: run for i, run in made if isinstance(run, Exception)}
-    found = sections(several, scale, chosen, section)
-    if not found:
-        raise NoClaims(f"{', '.join(paper.id for paper in several)} {section or ''}: has no claims to judge")
+    found = sections(several, scale, chosen, section, claims)
     return pd.concat([_judged_so_far(each, scale, errors, began + seconds) for each in found])
 
 
@@ -180,7 +192,7 @@ def _measured_part(section: Section, ready: list[Need], scale: str) -> Measured:
 
 def _by_accuracy(section: Section, needs: list[Need]) -> bool:
     """True if some claims of a section need the accuracy of runs and nothing else."""
-    measures = {need.claim.measure for need in needs}
+    measures = {measure for need in needs for measure in need.claim.measures}
     return section.grid is not None and measures == {"accuracy"} and "accuracy" in section.paper.evidence(section.name)
 
 
@@ -191,23 +203,28 @@ def judged(
     seeds: list[int] | None = None,
     device: str = "auto",
     chosen: Selection | None = None,
+    claims: list[Claim] | None = None,
 ) -> pd.DataFrame:
-    """The claims of one section, as in `verify`: missing runs are made."""
+    """The claims of one section, or some of them, as in `verify`: missing runs are made."""
     chosen = chosen or Selection(seeds)
 
     def measure() -> Measured:
         if not has_grid(paper, name):
             return _measured(paper, name, scale, None)
-        return _measured(paper, name, scale, _part(paper, name, scale, chosen).run(device=device))
+        return _measured(paper, name, scale, _part(paper, name, scale, chosen, claims).run(device=device))
 
-    return _judged(paper, name, scale, measure)
+    return _judged(paper, name, scale, measure, claims)
 
 
-def _part(paper: Paper, name: str, scale: str, chosen: Selection) -> Grid:
-    """The wanted part of a section's grid; NotThere where no run of it is wanted."""
+def _part(paper: Paper, name: str, scale: str, chosen: Selection, claims: list[Claim] | None = None) -> Grid:
+    """The wanted part of a section's grid, or of that what some claims need; NotThere where no run of it is wanted."""
     if not chosen.cells(chosen.whole(paper, name, scale)):
         raise NotThere(f"no run fits {chosen}")
-    return chosen.grid(paper, name, scale)
+    grid = chosen.grid(paper, name, scale)
+    if claims is None:
+        return grid
+    some = {i for claim in claims for i in needed(claim, grid, paper.evidence(name))}
+    return replace(grid, cells=tuple(cell for i, cell in enumerate(grid.cells) if i in some) or grid.cells)
 
 
 def recalled(paper: Paper, name: str, scale: str) -> pd.DataFrame:
@@ -297,7 +314,17 @@ def best(paper: Paper, name: str) -> pd.DataFrame:
     claims = paper.claims(name)
     ids = pd.Index([claim.id for claim in claims], name="claim")
     found = pd.DataFrame("", index=ids, columns=[f"best_{column}" for column in BEST], dtype=object)
-    for scale in SCALES[1:]:
+    row = _largest(paper, name, claims, SCALES[1:])[list(BEST)].astype(object).add_prefix("best_")
+    found.loc[row.index, row.columns] = row
+    return found
+
+
+def _largest(paper: Paper, name: str, claims: list[Claim], scales: Iterable[str]) -> pd.DataFrame:
+    """Some claims of a section judged on kept tables, each at the last of some scales at which it was run."""
+    import pandas as pd
+
+    found = not_run([], {}).assign(scale="")
+    for scale in scales:
         try:
             kept = _kept(paper, name, scale, claims)
         except DamagedFile as error:
@@ -305,9 +332,29 @@ def best(paper: Paper, name: str) -> pd.DataFrame:
             continue
         if kept is not None:
             ran = kept[~kept["verdict"].str.startswith("not run")].assign(scale=scale)
-            row = ran[list(BEST)].astype(object).add_prefix("best_")
-            found.loc[row.index, row.columns] = row
+            found = pd.concat([found.drop(ran.index, errors="ignore"), ran]) if len(found) else ran
     return found
+
+
+def verify_kept(
+    papers: Paper | Iterable[Paper], scale: str | None = None, section: str | None = None, claims: Collection[str] = ()
+) -> pd.DataFrame:
+    """One row per claim, as in `verify`, judged on what is kept with the papers: nothing is run or looked for.
+
+    Each at the largest scale at which it was run, which column `scale` says, or at the one named. claims: these ids
+    only; all if empty.
+    """
+    import pandas as pd
+
+    tables = []
+    for paper, name, own in asked_claims(_listed(papers), section, claims):
+        ran = _largest(paper, name, own, [scale] if scale else SCALES[1:])
+        rest = [claim for claim in own if claim.id not in ran.index]
+        table = pd.concat([ran, not_run(rest, {c.id: "nothing is kept" for c in rest}).assign(scale="")])
+        where = {"section": name, "notebook": paper.about["sections"][name]["notebook"], "paper_id": paper.id}
+        none = dict.fromkeys((f"best_{column}" for column in BEST), "")
+        tables.append(table.loc[[claim.id for claim in own]].assign(**where, failed="", **none))
+    return pd.concat(tables)
 
 
 def check_writable(option: str, file: Path) -> None:
@@ -320,33 +367,3 @@ def check_writable(option: str, file: Path) -> None:
         raise CannotWrite(f"{option} {file}: is a folder; name a file in it")
     if not os.access(file.absolute().parent, os.W_OK | os.X_OK):
         raise CannotWrite(f"{option} {file}: its folder cannot be written to")
-
-
-def in_columns(table: pd.DataFrame) -> str:
-    """The table for a terminal: long texts wrapped inside their columns."""
-    rows = table.reset_index().to_dict("records")
-    return columns.in_columns([row | _in_short(row) for row in rows], SHOWN)
-
-
-def _in_short(row: dict[str, Any]) -> dict[str, str]:
-    """The numbers of a verdict as they are printed."""
-    kept = f"{row['best_verdict']} ({row['best_scale']}, n = {row['best_n']})" if row["best_verdict"] else ""
-    settings = f"{row['settings_run']} of {row['settings_claimed']}" if row["n"] else ""
-    return {"seen": interval(row), "printed": short(row["printed"]), "settings": settings, "kept": kept}
-
-
-def interval(row: dict[str, Any], of: str = "") -> str:
-    """The effect of a claim with its interval, "1.2 [0.3, 2.1]"; an empty text where it has none.
-
-    row: of a table of verdicts. of: what the names of its columns begin with, such as "best_".
-
-    >>> interval({"effect": 1.234, "low": 0.3, "high": 2.1})
-    '1.23 [0.3, 2.1]'
-    """
-    effect, low, high = (short(row[f"{of}{name}"]) for name in ("effect", "low", "high"))
-    return f"{effect} [{low or '?'}, {high or '?'}]" if effect and (low or high) else effect
-
-
-def short(number: Any) -> str:
-    """A number in three digits; an empty text for what is none."""
-    return f"{number:.3g}" if is_number(number) else ""

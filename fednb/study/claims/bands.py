@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fednb.study.claims.claim import Claim, rule
+from fednb.study.claims.claim import SKEW, Claim, rule
 from fednb.study.claims.comparison import Seen
 from fednb.study.claims.tables import Where, by_setting, means, shown, varied
 
@@ -44,15 +44,21 @@ def falls_with_band(table: pd.DataFrame, claim: Claim) -> list[Seen]:
 @rule(bands=True)
 def low_band_grows_with_skew(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """from the largest alpha to the smallest the first band grows, and (1 + {tolerance}) times as much as the last"""
-    (by,) = varied(table) or ["method"]
+    apart = varied(table) or ["method"]
+    by = SKEW if SKEW in apart else apart[0]
+    return [seen for where, part in by_setting(table, by) for seen in _grown(where, part, by, claim)]
+
+
+def _grown(where: Where, table: pd.DataFrame, by: str, claim: Claim) -> list[Seen]:
+    """In one setting: how much the first band grows, and how much more than the last."""
     curves = table.groupby([by, "band"])["value"].mean(skipna=False).unstack("band")
     growth = curves.loc[curves.index.min()] / curves.loc[curves.index.max()]
     low, high = (float(each) for each in np.log(growth.iloc[[0, -1]]))
     how: dict[str, Any] = {"said": "first band x{}, last band x{}", "log": True, "lost": not isfinite(low - high),
                            "numbers": (growth.iloc[0], growth.iloc[-1])}  # fmt: skip
     return [
-        Seen({}, low, pair="first band", **how),
-        Seen({}, low - high, _log(claim), "first against last band", strict=False, **how),
+        Seen(where, low, pair="first band", **how),
+        Seen(where, low - high, _log(claim), "first against last band", strict=False, **how),
     ]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = ("method", "seed", "measure", "value")  # of every table that claims are judged on
+PRINTED = ("method", "measure", "value")  # of every printed table
 WEIGHTS = ("headline", "table", "detail")  # what a paper is known for; the rest of its tables; what is said beside
 MANY = 10**6  # methods: more than any table has
+SKEW = "alpha"  # the column along which bands are compared where settings differ by more than one
 
 
 class BadClaim(ValueError):
@@ -58,6 +61,7 @@ FORMS: dict[str, Form] = {
     "says": ("a text", lambda v: isinstance(v, str) and v != ""),
     "kind": NAME,
     "measure": NAME,
+    "or_measure": NAMES,
     "tolerance": ("a finite number", is_number),
     "left": NAMES,
     "right": NAMES,
@@ -72,7 +76,7 @@ FORMS: dict[str, Form] = {
     "tuned": YES_NO,
 }
 REQUIRED = ("id", "section", "says", "kind")
-SEVERAL = ("left", "right", "at")  # fields of one name or several
+SEVERAL = ("left", "right", "at", "or_measure")  # fields of one name or several
 EMPTY: tuple[Any, ...] = ((), {}, "")  # fields that say nothing
 Test = Callable[[Any, "Claim"], list[Seen]]
 
@@ -82,11 +86,12 @@ class Claim:
     """One sentence of a paper as a rule that a table can fail; `fn.verdict` judges it.
 
     left, right: the methods it is about, one name or several, as in the paper's table. kind: what it says of them, such
-    as "above" (by more than `tolerance`), "near" (within it) or "first" (of all). where: the settings it is about; all
-    if empty. along: the column it goes along, between `least` and `most`; at: values of it that it singles out. table:
-    the printed table that it is read from. weight: how much hangs on it, headline, table or detail. by_construction:
-    what it says cannot be otherwise. tuned: the paper tuned the methods that it compares. printed: the printed numbers,
-    a tidy table like the one that is judged; its settings are the ones claimed.
+    as "above" (by more than `tolerance`), "near" (within it) or "first" (of all). measure: what is compared;
+    or_measure: other measures, one or several, where it is enough that one of all is as the sentence says. where: the
+    settings it is about; all if empty. along: the column it goes along, between `least` and `most`; at: values of it
+    that it singles out. table: the printed table that it is read from. weight: how much hangs on it, headline, table or
+    detail. by_construction: what it says cannot be otherwise. tuned: the paper tuned the methods that it compares.
+    printed: the printed numbers, a tidy table like the one that is judged; its settings are the ones claimed.
 
     >>> claim = fn.Claim(paper="mine", id="helps", section="table1", says="A is better than B", kind="above",
     ...                  left="A", right="B", tolerance=0.5)
@@ -112,19 +117,28 @@ class Claim:
     weight: str = "table"
     by_construction: bool = False
     tuned: bool = False
+    or_measure: Sequence[str] = ()
     printed: Any = field(default=None, compare=False, repr=False)  # that table, tidy, where there is one
 
     def __post_init__(self) -> None:
         given = {name: getattr(self, name) for name in FORMS}
         _refuse_misspelled({name: value for name, value in given.items() if name in REQUIRED or value not in EMPTY})
+        where = {k: list(v) if isinstance(v, tuple) else v for k, v in self.where.items()}
+        object.__setattr__(self, "where", where)
         for side in SEVERAL:
-            object.__setattr__(self, side, _several(given[side]))
+            names = _several(given[side])
+            object.__setattr__(self, side, names if self.rule_kind.paired else tuple(dict.fromkeys(names)))
 
     @classmethod
     def of(cls, paper: str, described: dict[str, Any], printed: pd.DataFrame | None = None) -> Claim:
         """From a table of a claims file, whose entries are the fields; BadClaim where one is not as it should be."""
         _refuse_misspelled(described)
         return cls(paper, **described, printed=printed)
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """What is compared: the measure, and those of which one is enough instead of it."""
+        return tuple(dict.fromkeys((self.measure, *self.or_measure)))
 
     @property
     def rule_kind(self) -> Rule:
@@ -138,18 +152,31 @@ class Claim:
         if self.rule_kind.paired and len(self.left) != len(self.right):
             counts = f"{len(self.left)} and {len(self.right)} names"
             raise BadClaim(f"claim {one_line(self.id, 80)}: {self.kind} takes left and right two by two, not {counts}")
+        pairs = zip(self.left, self.right, strict=True) if self.rule_kind.paired else product(self.left, self.right)
+        if same := [left for left, right in pairs if left == right]:
+            who = f"claim {one_line(self.id, 80)}"
+            raise BadClaim(f"{who}: {shown(same[0])} is on both sides; left and right must differ")
+        if self.rule_kind.spread and self.tolerance < 0:
+            raise BadClaim(
+                f"claim {one_line(self.id, 80)}: tolerance = {self.tolerance}, must be at least 0 for a spread"
+            )
+        if self.printed is not None and (lacking := [name for name in PRINTED if name not in self.printed]):
+            raise BadClaim(f"claim {one_line(self.id, 80)}: its printed table has no {shown(lacking[0])}")
+        if self.or_measure and self.rule_kind.options:
+            raise BadClaim(f"claim {one_line(self.id, 80)}: a claim of the kind {self.kind} has no `or_measure`")
 
     @property
     def rule(self) -> str:
         """What is tested, in words, with the names and numbers of this claim."""
-        words = {name: getattr(self, name) for name in ("along", "measure", "tolerance", "least", "most")}
+        words = {name: getattr(self, name) for name in ("along", "tolerance", "least", "most")}
+        words["measure"] = " or ".join(self.measures)
         words |= {side: " and ".join(getattr(self, side)) for side in ("left", "right", "at")}
         there = f" ({', '.join(f'{k} {_words(v)}' for k, v in self.where.items())})" if self.where else ""
         return self.rule_kind.words.format(**words) + there
 
     def about(self, table: pd.DataFrame) -> pd.DataFrame:
         """The rows of a tidy table that the claim is about: its section's, its measure, its settings."""
-        mine = table[table["measure"] == self.measure]
+        mine = table[table["measure"].isin(self.measures)]
         if "grid" in mine:
             mine = mine[mine["grid"] == self.section]
             mine = mine[[c for c in mine if c in COLUMNS or mine[c].notna().any()]]  # no columns of other sections
@@ -181,8 +208,9 @@ class Claim:
         looked_at = [self.along] * ("along" in rule.needs) + ["band"] * rule.bands
         if lacking := [name for name in looked_at if name not in mine]:
             return f"the table has no column {shown(lacking[0])}"
-        if rule.bands and len(apart := varied(mine)) > 1:
-            return f"bands are compared along one setting, not along {one_line(', '.join(map(str, apart)), 100)}"
+        if rule.bands and len(apart := varied(mine)) > 1 and SKEW not in apart:
+            said = one_line(", ".join(map(str, apart)), 100)
+            return f"bands are compared along one setting, or along {SKEW} in each of several, not along {said}"
         for name in looked_at + (varied(mine) if rule.bands else []):
             kinds = {"text" if isinstance(v, str) else "number" for v in mine[name].dropna()}
             if len(kinds) > 1 or (rule.between and "text" in kinds):
@@ -197,7 +225,13 @@ class Claim:
     def seen(self, table: pd.DataFrame) -> list[Seen]:
         """What the rows of one seed say: the comparisons that the sentence makes."""
         with np.errstate(all="ignore"):
-            return self.rule_kind.test(table, self)
+            if len(self.measures) == 1:
+                return self.rule_kind.test(table, self)
+            return [
+                replace(seen, option=measure, unit=measure, pair=f"{measure} {seen.pair}".strip())
+                for measure in self.measures
+                for seen in replace(self, measure=measure, or_measure=()).seen(table[table["measure"] == measure])
+            ]
 
 
 @dataclass(frozen=True)
@@ -208,7 +242,7 @@ class Rule:
     paired: left and right are taken two by two. of_all: about one method among all of the paper. several: some others
     may be ahead, fewer than the claim's `most`. between: along a column of numbers, from the claim's `least` to its
     `most`. bands: about curves over frequency bands. margin: before it fails, even a quarter of the printed effect has
-    to be ruled out.
+    to be ruled out. options: of several comparisons in a setting one is enough. spread: about the spread over seeds.
     """
 
     test: Test
@@ -219,6 +253,8 @@ class Rule:
     between: bool = False
     bands: bool = False
     margin: bool = False
+    options: bool = False
+    spread: bool = False
 
     @property
     def words(self) -> str:
@@ -250,7 +286,7 @@ def _refuse_misspelled(described: dict[str, Any]) -> None:
             raise BadClaim(f"{who}: `{name}` is not there; it must be {FORMS[name][0]}")
     for name, value in described.items():
         allowed, test = FORMS[name]
-        if not passes(test, value) and not (name in ("left", "right", "at", "where") and value in ((), {})):
+        if not passes(test, value) and not (name in (*SEVERAL, "where") and value in ((), {})):
             raise BadClaim(f"{who}: {name} = {shown(value)}, must be {allowed}")
     if described["kind"] not in RULES:
         near = closest(described["kind"], RULES)

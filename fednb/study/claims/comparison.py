@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import isfinite, nan
 
+import numpy as np
+
 from fednb.study.claims.tables import Where
 
 
@@ -19,7 +21,8 @@ class Seen:
     said, numbers: the numbers behind d in words, "{} against {}" and (71.0, 70.0). sign: -1 if d is what right is above
     left, so that words turn it round. strict: false if d may equal the bound. veto: a side condition that can only
     speak against the sentence. log: d is a logarithm. lost: the method that the sentence is about has no number here.
-    behind: its rival diverged.
+    behind: its rival diverged. unit: the measure, where the sentence is about one or another. spread: how the numbers
+    scatter over seeds is compared, with each other or with `most`; then d only says that they are there.
     """
 
     where: Where
@@ -37,6 +40,9 @@ class Seen:
     log: bool = False
     lost: bool = False
     behind: bool = False
+    unit: str = ""
+    spread: bool = False
+    most: float = 0.0
 
     @property
     def key(self) -> tuple[frozenset, str, str, bool, str]:
@@ -72,10 +78,26 @@ class Comparison:
         return len(self.numbers)
 
     @property
+    def whole(self) -> bool:
+        """True if no number is missing."""
+        return not self.lost and not self.empty
+
+    def true(self, d: float) -> bool:
+        """True if a number, taken for certain, is as the sentence says."""
+        s = self.first
+        return abs(d) <= s.bound if s.inside else d > s.bound or (not s.strict and d >= s.bound)
+
+    @property
+    def samples(self) -> list[np.ndarray]:
+        """The numbers behind the comparison: for each of them an array over the seeds that have it."""
+        return [np.array([value for value in each if isfinite(value)]) for each in zip(*self.numbers, strict=True)]
+
+    @property
     def means(self) -> list[float]:
-        """The numbers behind the comparison, means over the seeds that have them."""
-        finite = [[value for value in each if isfinite(value)] for each in zip(*self.numbers, strict=True)]
-        return [sum(each) / len(each) if each else nan for each in finite]
+        """The numbers behind the comparison, means over seeds; standard deviations where these are compared."""
+        if self.first.spread:
+            return [float(each.std(ddof=1)) if len(each) > 1 else nan for each in self.samples]
+        return [float(each.mean()) if len(each) else nan for each in self.samples]
 
     @property
     def words(self) -> str:

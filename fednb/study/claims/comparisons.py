@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fednb.study.claims.claim import Claim, rule
 from fednb.study.claims.comparison import Seen
-from fednb.study.claims.sides import TO_TARGET, block_of, difference, each_setting, pairs
+from fednb.study.claims.sides import TO_TARGET, block_of, difference, each_setting, matched, pairs
 from fednb.study.claims.tables import Where
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ def _each_compared(table: pd.DataFrame, claim: Claim, **how: Any) -> list[Seen]:
     return [
         seen
         for where, values, end in each_setting(table, claim)
-        for left, right in zip(claim.left, claim.right, strict=True)
+        for left, right, pair in matched(claim)
         for seen in difference(
-            claim, where, values, end, left, right, pair=left, block=block_of(where, left, right), **how
+            claim, where, values, end, left, right, pair=pair, block=block_of(where, left, right), **how
         )
     ]
 

@@ -13,6 +13,7 @@ import numpy as np
 from fednb.study.claims import intervals as stat
 from fednb.study.claims.comparison import Comparison, Seen
 from fednb.study.claims.tables import names_of
+from fednb.study.claims.variances import Spread, Variance
 
 QUARTER = 0.25  # of what is printed beyond the bound: a sentence fails if even that is ruled out
 
@@ -32,11 +33,19 @@ class Estimate:
     name: str = ""
     inside: bool = False  # the sentence says that the number is at most `bound` from 0
     veto: bool = False  # of a side condition, which can only speak against the sentence
+    limits: tuple[float, float] | None = None  # one-sided 95% bounds, where they are not those of a t-distribution
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The one-sided 95% lower and upper bound."""
+        if self.limits is not None:
+            return self.limits
+        return stat.bounds(self.mean, self.se, self.df) if isfinite(self.mean) else (nan, nan)
 
     @property
     def shown(self) -> dict[str, float]:
         """Effect, one-sided 95% bounds, bound of the sentence, printed effect; factors where they are logarithms."""
-        low, high = stat.bounds(self.mean, self.se, self.df) if isfinite(self.mean) else (nan, nan)
+        low, high = self.bounds
         seen = {"effect": self.mean, "low": low, "high": high, "bound": self.bound, "printed": self.printed}
         return {name: exp(value) for name, value in seen.items()} if self.log else seen
 
@@ -59,12 +68,13 @@ class Evidence:
     """The comparisons of a claim that have enough seeds, put to its sentence.
 
     spare: in each setting so many comparisons may fail. margin: a printed effect counts, and a quarter of it has to be
-    ruled out before the sentence fails.
+    ruled out before the sentence fails. parts: of so many parts one is enough, and all have to fail before it fails.
     """
 
     comparisons: list[Comparison]
     spare: int = 0
     margin: bool = False
+    parts: int = 1
     certain: bool = False  # one seed says all: printed numbers, which have no spread
 
     @cached_property
@@ -74,15 +84,17 @@ class Evidence:
         return dict(zip(settings, names_of(list(settings.values())), strict=True))
 
     def estimates(self) -> list[Estimate]:
-        """One for each comparison; the standard deviation is pooled over all of them."""
-        pools: dict[tuple[bool, ...], list[Comparison]] = defaultdict(list)
+        """One for each comparison; the standard deviation is pooled, but a noisier setting has its own."""
+        pools: dict[tuple[object, ...], list[Comparison]] = defaultdict(list)
         for c in self.comparisons:
             pools[_pool(c)].append(c)
         noise = {kind: _noise((_sample(c), _block(c)) for c in several) for kind, several in pools.items()}
-        return [self._estimate(c, *noise[_pool(c)]) for c in self.comparisons]
+        return [self._estimate(c, *noise[_pool(c)].at(_block(c))) for c in self.comparisons]
 
     def _estimate(self, c: Comparison, sd: float, df: float) -> Estimate:
         first, sample, name = c.first, _sample(c), f"{self.names[c.first.key[0]]} {c.first.pair}".strip()
+        if first.spread:
+            return self._spread([c], name)
         if c.lost == c.n or c.behind == c.n or not ((_enough(c) and df) or (self.certain and c.d)):
             won, lost = float(c.behind < c.n), float(c.lost < c.n)  # by divergence alone; 1 and 1 where neither
             return Estimate(nan, nan, df, first.bound, won, lost, c.printed, first.log, name)
@@ -101,6 +113,17 @@ class Evidence:
         holds = stat.p_above(mean, se, df, bound, seen.strict)
         return float(holds), float(stat.p_below(mean, se, df, bound + beyond, not seen.strict))
 
+    def _spread(self, several: list[Comparison], name: str) -> Estimate:
+        """How much smaller a standard deviation over seeds is than another, or than a number: in all settings alike."""
+        first, used = several[0].first, [c for c in several if _enough(c) and min(map(len, c.samples)) > 1]
+        sides = [Variance.of(side) for side in zip(*(c.samples for c in used), strict=True)]
+        seen = Spread(first.most, *sides) if used else None
+        if seen is None or not seen.known:
+            return Estimate(nan, nan, 0.0, first.bound, 1.0, 1.0, nan, True, name)
+        holds = 1.0 if any(c.lost or c.empty for c in several) else seen.p_smaller(first.bound)
+        fails = seen.p_larger(first.bound)
+        return Estimate(seen.log, nan, 0.0, first.bound, holds, fails, nan, True, name, limits=seen.bounds)
+
     def by_setting(self, estimates: list[Estimate]) -> dict[frozenset, tuple[float, float]]:
         """The two p-values of each setting."""
         found: dict[frozenset, list[tuple[str, Estimate]]] = {key: [] for key in self.names}
@@ -117,18 +140,18 @@ class Evidence:
         return list(zip(self.comparisons, estimates, strict=True))
 
     def _combined(self, estimates: list[tuple[str, Estimate]]) -> tuple[float, float]:
-        """The p-values of several comparisons together: all of an option have to hold, and one option is enough.
-
-        Nothing holds beside a side condition that fails.
-        """
-        options: dict[str, list[Estimate]] = defaultdict(list)
-        for option, estimate in estimates:
-            options[option].append(estimate)
-        holds = [float(stat.all_hold([e.holds for e in each], self.spare)) for each in options.values()]
+        """The p-values of several comparisons together: all of an option have to hold, and one option is enough."""
+        options = _by_option(estimates)
+        holds = min(self._holds(each) for each in options.values())
         fails = [float(stat.some_fails([e.fails for e in each], self.spare)) for each in options.values()]
-        vetoes = [e.fails for _, e in estimates if e.veto]
+        asked = max(len(options), self.parts)  # a part that was not measured may be the one that holds
+        return min(1.0, asked * holds), max(fails) if len(options) == asked else 1.0
+
+    def _holds(self, option: list[Estimate]) -> float:
+        """The p-value that all comparisons of an option hold; none does beside a side condition that fails."""
+        vetoes = [e.fails for e in option if e.veto]
         denied = vetoes and stat.some_fails(vetoes) <= stat.LEVEL
-        return 1.0 if denied else min(1.0, len(options) * min(holds)), max(fails)
+        return 1.0 if denied else float(stat.all_hold([e.holds for e in option], self.spare))
 
     def averages(self) -> list[tuple[str, Estimate]]:
         """The mean over settings of each comparison that settings have in common, with its option.
@@ -140,28 +163,36 @@ class Evidence:
             if not c.first.veto:
                 groups[c.first.pair, c.first.option].append(c)
         series = {key: _series(several) for key, several in groups.items()}
-        noise = _noise((sample, block) for each in series.values() for block, (sample, _) in each.items())
-        return [(key[1], self._average(groups[key], series[key], *noise)) for key in groups]
+        pools: dict[str, list[tuple[np.ndarray, str]]] = defaultdict(list)
+        for key, each in series.items():
+            pools[groups[key][0].first.unit] += [(sample, block) for block, (sample, _) in each.items()]
+        noise = {unit: _noise(samples) for unit, samples in pools.items()}
+        return [(key[1], self._average(groups[key], each, noise[groups[key][0].first.unit]))
+                for key, each in series.items()]  # fmt: skip
 
-    def _average(self, several: list[Comparison], series: dict, sd: float, df: float) -> Estimate:
+    def _average(self, several: list[Comparison], series: dict, noise: stat.Noise) -> Estimate:
         first, printed = several[0].first, _mean([c.printed for c in several])
         where = f"mean of {len(several)}" if len(several) > 1 else self.names[first.key[0]]
         name = f"{where} {first.pair}".strip()
         bound = _mean([c.first.bound for c in several])
+        if first.spread:
+            return self._spread(several, name)
         short = any(c.lost or c.empty for c in several)
-        if not series or not df:
+        if not series or not noise.df:
             won = float(short or any(c.behind < c.n for c in several))
-            return Estimate(nan, nan, df, bound, won, 1.0, printed, first.log, name)
-        sizes = np.array([size for _, size in series.values()], float)
-        counts = np.array([len(sample) for sample, _ in series.values()], float)
-        mean = float((sizes * [sample.mean() for sample, _ in series.values()]).sum() / sizes.sum())
-        se = sd * float(np.sqrt((sizes**2 / counts).sum())) / float(sizes.sum())
+            return Estimate(nan, nan, noise.df, bound, won, 1.0, printed, first.log, name)
+        total = sum(size for _, size in series.values())
+        shares = {block: size / total for block, (_, size) in series.items()}
+        mean = sum(shares[block] * float(sample.mean()) for block, (sample, _) in series.items())
+        se, df = noise.of_sum({block: shares[block] ** 2 / len(sample) for block, (sample, _) in series.items()})
         holds, fails = self._tests(mean, se, df, bound, first, printed)
         holds = 1.0 if short else holds
         return Estimate(mean, se, df, bound, holds, fails, printed, first.log, name, first.inside)
 
     def decided(self) -> tuple[str, Estimate | None]:
         """The outcome ("holds", "average", "fails" or "open") and the number that it rests on."""
+        if _too_few_for_spreads(self.comparisons):
+            return "open", self.averages()[0][1]
         estimates = self.estimates()
         settings = self.by_setting(estimates)
         averages = self.averages()
@@ -169,15 +200,46 @@ class Evidence:
         holds, fails = zip(*settings.values(), strict=True)
         outcome = str(stat.decide(holds, fails, *average))
         if outcome == "fails" and average[1] < min(fails):
-            return outcome, min((e for _, e in averages), key=lambda e: e.fails)
+            return outcome, _failing(averages)
+        own: dict[frozenset, list[tuple[str, Estimate]]] = {key: [] for key in settings}
+        for c, e in self._pairs(estimates):
+            own[c.first.key[0]].append((c.first.option, e))
         if outcome == "fails":
-            worst = list(settings)[int(np.argmin(fails))]
-            inside = [e for c, e in self._pairs(estimates) if c.first.key[0] == worst]
-            return outcome, min(inside, key=lambda e: e.fails)
-        own = [e for c, e in self._pairs(estimates) if not c.first.veto]
-        together = own if outcome == "holds" else [e for _, e in averages]
-        known = [e for e in together if isfinite(e.mean)] or together
-        return outcome, max(known, key=Estimate.doubt) if known else None
+            return outcome, _failing(own[list(settings)[int(np.argmin(fails))]])
+        if outcome == "holds":
+            worst = [("", e) for e in map(doubtful, map(_with_numbers, own.values())) if e]
+            return outcome, doubtful(_with_numbers(worst))
+        return outcome, doubtful(_with_numbers(averages))
+
+
+def _by_option(estimates: Iterable[tuple[str, Estimate]]) -> dict[str, list[Estimate]]:
+    options: dict[str, list[Estimate]] = defaultdict(list)
+    for option, estimate in estimates:
+        options[option].append(estimate)
+    return options
+
+
+def doubtful(estimates: Iterable[tuple[str, Estimate]]) -> Estimate | None:
+    """The comparison on which it hangs that several hold: the most doubtful one of the option that is least so."""
+    options = [[e for e in each if not e.veto] for each in _by_option(estimates).values()]
+    return min((max(each, key=Estimate.doubt) for each in options if each), key=Estimate.doubt, default=None)
+
+
+def _with_numbers(estimates: Iterable[tuple[str, Estimate]]) -> list[tuple[str, Estimate]]:
+    """Those with a mean; all where none has one."""
+    several = list(estimates)
+    return [(option, e) for option, e in several if isfinite(e.mean)] or several
+
+
+def _failing(estimates: Iterable[tuple[str, Estimate]]) -> Estimate:
+    """The comparison on which it hangs that several fail: the surest one of the option that is least sure to fail."""
+    return max((min(each, key=lambda e: e.fails) for each in _by_option(estimates).values()), key=lambda e: e.fails)
+
+
+def _too_few_for_spreads(comparisons: list[Comparison]) -> bool:
+    """True for three seeds in one setting, where a standard deviation could be almost anything."""
+    settings = {c.first.key[0] for c in comparisons}
+    return len(settings) == 1 and any(c.first.spread and c.n <= stat.SEEDS for c in comparisons)
 
 
 def _sample(c: Comparison) -> np.ndarray:
@@ -189,19 +251,19 @@ def _enough(c: Comparison) -> bool:
     return bool(c.d) and c.n - c.empty >= stat.SEEDS
 
 
-def _pool(c: Comparison) -> tuple[bool, ...]:
+def _pool(c: Comparison) -> tuple[object, ...]:
     """What has to be alike for two comparisons to have one spread."""
-    return c.first.veto, c.first.log, c.first.inside
+    return c.first.veto, c.first.log, c.first.inside, c.first.unit
 
 
 def _block(c: Comparison) -> str:
     return c.first.block or str(sorted(c.first.where.items(), key=str))
 
 
-def _noise(samples: Iterable[tuple[np.ndarray, str]]) -> tuple[float, float]:
-    """The pooled standard deviation and its degrees of freedom."""
+def _noise(samples: Iterable[tuple[np.ndarray, str]]) -> stat.Noise:
+    """The standard deviation of numbers, from samples and the block of each."""
     known = [(sample, block) for sample, block in samples if len(sample) > 1]
-    return stat.pooled([sample for sample, _ in known], [block for _, block in known])
+    return stat.Noise.of([sample for sample, _ in known], [block for _, block in known])
 
 
 def _series(several: list[Comparison]) -> dict[str, tuple[np.ndarray, int]]:

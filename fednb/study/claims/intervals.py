@@ -7,14 +7,16 @@ rates of the rules built on them are simulated in `fednb.study.claims.simulation
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
+from scipy.special import fdtrc, stdtr, stdtrit
 
 LEVEL = 0.05  # of every test, one-sided
 SEEDS = 3  # fewer decide nothing
+UNLIKE = 0.01  # chance, for all settings together, that one of several which scatter alike is taken for a noisier one
 SHARED = 0.25  # squared correlation of two differences that have a run in common: (1/2)²
 ROUNDING = 1e-9  # spreads and gaps below this share of the numbers are zero
 
@@ -27,7 +29,8 @@ def pooled(samples: Sequence[np.ndarray], blocks: Sequence[str]) -> tuple[float,
     """
     squares, weight, of_block = 0.0, 0, defaultdict(list)
     for sample, block in zip(samples, blocks, strict=True):
-        squares += float(((sample - sample.mean()) ** 2).sum())
+        with np.errstate(over="ignore"):
+            squares += float(((sample - sample.mean()) ** 2).sum())
         weight += len(sample) - 1
         of_block[block].append(len(sample) - 1)
     if not weight:
@@ -36,6 +39,71 @@ def pooled(samples: Sequence[np.ndarray], blocks: Sequence[str]) -> tuple[float,
     size = max((float(np.abs(sample).max()) for sample in samples), default=0.0)
     sd = float(np.sqrt(squares / weight))
     return (0.0 if sd <= ROUNDING * size else sd), weight**2 / spread
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The standard deviation of paired differences: one for all blocks, but a block that is noisier has its own.
+
+    blocks: the standard deviation and degrees of freedom of each block by itself. apart: the noisier ones.
+    """
+
+    sd: float
+    df: float
+    blocks: dict[str, tuple[float, float]] = field(default_factory=dict)
+    apart: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, samples: Sequence[np.ndarray], blocks: Sequence[str]) -> Noise:
+        """From samples of at least two numbers each, and the block of each sample."""
+        several: dict[str, list[np.ndarray]] = defaultdict(list)
+        for sample, block in zip(samples, blocks, strict=True):
+            several[block].append(sample)
+        own = {block: pooled(each, [block] * len(each)) for block, each in several.items()}
+        unlike = noisier([sd**2 for sd, _ in own.values()], [df for _, df in own.values()])
+        return cls(*pooled(samples, blocks), own, frozenset(b for b, noisy in zip(own, unlike, strict=True) if noisy))
+
+    def at(self, block: str) -> tuple[float, float]:
+        """The standard deviation in a block and its degrees of freedom."""
+        return self.blocks[block] if block in self.apart else (self.sd, self.df)
+
+    def of_sum(self, weights: Mapping[str, float]) -> tuple[float, float]:
+        """The standard error of a sum over blocks, and its degrees of freedom, from the weight of each one's variance.
+
+        Where one is noisier than the others, each counts with its own variance (Welch, Satterthwaite).
+        """
+        if not self.apart & weights.keys():
+            return self.sd * float(np.sqrt(sum(weights.values()))), self.df
+        own = [(weight, *self.blocks.get(block, (self.sd, self.df))) for block, weight in weights.items()]
+        variances = np.array([weight * sd**2 for weight, sd, _ in own])
+        total = float(variances.sum())
+        return float(np.sqrt(total)), total**2 / float((variances**2 / [df for _, _, df in own]).sum())
+
+
+def noisier(variances: Any, df: Any) -> np.ndarray:
+    """Which of several variances (last axis) are larger than the others' mean by more than chance allows (F-test).
+
+    The largest first, then the next without it, and so on; each at 1%, corrected for their number. With few degrees of
+    freedom only large ratios show.
+
+    >>> from fednb.study.claims.intervals import noisier
+    >>> noisier([1.0, 0.8, 1.3, 1.1, 60.0, 0.9], 2), noisier([1.0, 0.8, 1.3, 1.1, 6.0, 0.9], 2)
+    (array([False, False, False, False,  True, False]), array([False, False, False, False, False, False]))
+    """
+    variances, df = np.broadcast_arrays(np.asarray(variances, float), np.asarray(df, float))
+    apart, going = np.zeros(variances.shape, bool), np.ones((*variances.shape[:-1], 1), bool)
+    for _ in range(variances.shape[-1] - 1):
+        left = np.where(apart, 0.0, df)
+        largest = np.where(apart, -1.0, variances).argmax(-1)[..., None]
+        own, top = np.take_along_axis(df, largest, -1), np.take_along_axis(variances, largest, -1)
+        others = left.sum(-1, keepdims=True) - own
+        with np.errstate(all="ignore"):
+            rest = ((left * variances).sum(-1, keepdims=True) - own * top) / others
+            going = going & (top > 0) & (fdtrc(own, others, top / np.maximum(rest, 0)) * df.shape[-1] <= UNLIKE)
+        if not going.any():
+            break
+        np.put_along_axis(apart, largest, going | np.take_along_axis(apart, largest, -1), -1)
+    return apart
 
 
 def p_above(mean: Any, se: Any, df: Any, bound: Any, strict: Any = True) -> np.ndarray:
@@ -90,9 +158,9 @@ def some_fails(p: Any, spare: int = 0) -> np.ndarray:
     return np.minimum(1.0, (p.shape[-1] - spare) * p[..., spare])
 
 
-def bounds(mean: float, se: float, df: float) -> tuple[float, float]:
-    """The one-sided 95% lower and upper bound of a mean, which together are its 90% interval."""
-    reach = float(stdtrit(df, 1 - LEVEL)) * se if se > 0 else 0.0
+def bounds(mean: float, se: float, df: float, level: float = LEVEL) -> tuple[float, float]:
+    """The one-sided 95% lower and upper bound of a mean, which together are its 90% interval. level: another error."""
+    reach = float(stdtrit(df, 1 - level)) * se if se > 0 else 0.0
     return mean - reach, mean + reach
 
 

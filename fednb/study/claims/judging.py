@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from math import exp, isfinite, nan
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fednb.base.checks import is_number
 from fednb.base.inputs import one_line
 from fednb.study.claims import outcomes
-from fednb.study.claims.claim import COLUMNS, BadTable, Claim
+from fednb.study.claims.checking import check_scale, checked_claims, checked_table
+from fednb.study.claims.claim import Claim
 from fednb.study.claims.comparison import Comparison, gathered
-from fednb.study.claims.evidence import Estimate, Evidence
-from fednb.study.claims.intervals import SEEDS, bounds
+from fednb.study.claims.evidence import Estimate, Evidence, doubtful
+from fednb.study.claims.intervals import SEEDS
 from fednb.study.claims.outcomes import Coverage
-from fednb.study.claims.tables import CIRCUMSTANCES, compatible
+from fednb.study.claims.sides import TO_TARGET
+from fednb.study.claims.tables import CIRCUMSTANCES, compatible, varied
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,9 +29,7 @@ SHOWN = ("claim", "says", "rule", "paper", "ours", "n", "verdict", *NUMBERS, "ra
 LEFT_OUT = 200  # letters of a list that are shown
 
 
-def verdict(
-    table: pd.DataFrame | list[pd.DataFrame], claims: tuple[Claim, ...] | list[Claim], scale: str
-) -> pd.DataFrame:
+def verdict(table: pd.DataFrame | Sequence[pd.DataFrame], claims: Claim | Iterable[Claim], scale: str) -> pd.DataFrame:
     """One row per claim, indexed by its id: the rule, what the paper prints, what was seen, and the verdict.
 
     `table`, one or several, is tidy: columns that name the setting, method, seed, measure, value; rounds are averaged.
@@ -52,25 +53,14 @@ def verdict(
     """
     import pandas as pd
 
-    if isinstance(table, list):
-        table = pd.concat(table, ignore_index=True) if table else pd.DataFrame(columns=COLUMNS)
-    if lacking := [name for name in COLUMNS if name not in table]:
-        raise BadTable(f"the table that claims are judged on has no {lacking[0]!r}; it needs {', '.join(COLUMNS)}")
-    table = table.assign(value=_floats(table["value"]))
-    rows = [_row(table, claim, scale) for claim in claims]
+    check_scale(scale)
+    whole, several = checked_table(table), checked_claims(claims)
+    rows = [_row(whole, claim, scale) for claim in several]
     return pd.DataFrame(rows, columns=list(SHOWN)).set_index("claim")
-
-
-def _floats(values: pd.Series) -> np.ndarray:
-    """The values as finite numbers, nan for what is none."""
-    numbers = (float(v) if isinstance(v, float | bool | np.bool_) or is_number(v) else nan for v in values)
-    found = np.fromiter(numbers, dtype=float)
-    return np.where(np.isfinite(found), found, nan)
 
 
 def _row(table: pd.DataFrame, claim: Claim, scale: str) -> dict[str, Any]:
     """The row of one claim: judged on the rows of the table that it is about."""
-    claim.check()
     mine = claim.about(table)
     printed, on_paper = _printed(claim)
     claimed = len({c.first.key[0] for c in printed})
@@ -87,8 +77,13 @@ def _row(table: pd.DataFrame, claim: Claim, scale: str) -> dict[str, Any]:
         said = _worded("open", scale, claim, row, ["cannot be judged"])
         return row | {"ours": f"cannot be judged: {unfit}", "verdict": said}
     seen = gathered((seed, asked.seen(part)) for seed, part in mine.groupby("seed"))
+    if not seen and set(claim.measures) <= set(TO_TARGET) and mine["value"].isna().all():
+        said = _worded("open", scale, claim, row, ["nobody gets to the target"])
+        return row | {"ours": "nobody gets to the target", "verdict": said}
     if not seen:
-        return row | {"ours": "not run at this scale", "verdict": f"not run at {scale} scale"}
+        apart = f"settings differ by {one_line(', '.join(map(str, varied(mine))), LEFT_OUT)}" if varied(mine) else ""
+        why = "no seed has all that is compared in one setting" + (f"; {apart}" if apart else "")
+        return row | {"ours": why, "verdict": f"not run at {scale} scale"}
     _match(seen, printed)
     return row | _judged(claim, seen, printed, absent, scale, row)
 
@@ -124,7 +119,7 @@ def _judged(
     """The columns that come from our numbers."""
     used = [c for c in seen if c.n >= SEEDS] if not claim.by_construction else seen
     cover = _coverage(used, seen, printed, absent)
-    evidence = Evidence(used, claim.spare, claim.rule_kind.margin)
+    evidence = Evidence(used, claim.spare, claim.rule_kind.margin, len(claim.measures))
     outcome, on = evidence.decided() if used and not claim.by_construction else ("open", None)
     notes = [] if used else [f"fewer than {SEEDS} seeds"]
     if used and claim.kind in ("first", "first_on_average"):
@@ -167,10 +162,12 @@ def _worded(
 
 def _fixed(seen: list[Comparison]) -> str:
     """The verdict on what cannot be otherwise: every seed by itself has to be as the sentence says."""
-    values = [(c.first, d) for c in seen for d in c.d.values()]
-    true = [abs(d) <= s.bound if s.inside else d > s.bound or (not s.strict and d >= s.bound) for s, d in values]
-    whole = all(not c.lost and not c.empty for c in seen)
-    return f"by construction: {'holds' if whole and all(true) else 'does not hold'}"
+    options: dict[frozenset, dict[str, bool]] = defaultdict(dict)
+    for c in seen:
+        of_setting = options[c.first.key[0]]
+        of_setting[c.first.option] = of_setting.get(c.first.option, True) and c.whole and all(map(c.true, c.d.values()))
+    true = all(any(each.values()) for each in options.values())
+    return f"by construction: {'holds' if true else 'does not hold'}"
 
 
 def _numbers(on: Estimate | None, printed: list[Comparison]) -> dict[str, float]:
@@ -185,12 +182,15 @@ def _numbers(on: Estimate | None, printed: list[Comparison]) -> dict[str, float]
 
 def _in_words(evidence: Evidence, absent: list[str]) -> str:
     """What was seen, setting by setting: the comparison on which it hangs, with its interval."""
-    worst: dict[frozenset, tuple[Comparison, Estimate]] = {}
+    settings: dict[frozenset, list[tuple[Comparison, Estimate]]] = defaultdict(list)
     for c, e in zip(evidence.comparisons, evidence.estimates(), strict=True):
-        key = c.first.key[0]
-        if not c.first.veto and (key not in worst or e.doubt() > worst[key][1].doubt()):
-            worst[key] = c, e
-    said = [f"{evidence.names[key]}{_pair(c)}: {c.words}{_interval(c, e)}" for key, (c, e) in worst.items()]
+        if not c.first.veto:
+            settings[c.first.key[0]].append((c, e))
+    said = []
+    for key, several in settings.items():
+        hangs_on = doubtful((c.first.option, e) for c, e in several)
+        c, e = next(each for each in several if each[1] is hangs_on)
+        said.append(f"{evidence.names[key]}{_pair(c)}: {c.words}{_interval(c, e)}")
     gone = f" (not run: {one_line(', '.join(map(str, absent)), LEFT_OUT)})" if absent else ""
     return "; ".join(said) + gone
 
@@ -205,7 +205,7 @@ def _interval(c: Comparison, e: Estimate) -> str:
         return ""
     known, sign = isfinite(e.mean), c.first.sign
     mean = e.mean if known else float(np.mean(list(c.d.values())))
-    low, high = bounds(mean, e.se, e.df) if known else (mean, mean)
+    low, high = e.bounds if known else (mean, mean)
     if c.first.said.count("{}") == 1 and not e.log:  # the number itself was said
         own, reach = c.means[0], (high - low) / 2
         return f" [{own - reach:.3g}, {own + reach:.3g}]" if known and reach else ""

@@ -27,9 +27,10 @@ GROUPS = ("holds", "average", "fails", "open", "seen", "seen-average", "not-seen
           "none")  # fmt: skip  # the classes in the order in which pictures show them
 SMOKE = "ran (smoke scale decides nothing)"
 RULE = (
-    "holds: in every setting the one-sided 95% bound over paired seeds is beyond the tolerance; on average: so is that "
-    "of the mean over settings; does not hold: the opposite, or less than a quarter of what is printed, is certain in "
-    "some setting at 5% for all together; else, or with fewer than 3 seeds, not decided"
+    "holds: in every setting the one-sided 95% bound over paired seeds is beyond the tolerance, with one spread for "
+    "all settings but a noisier one; on average: so is that of the mean over settings; does not hold: the opposite, "
+    "or less than a quarter of what is printed, is certain in some setting at 5% for all together; else, or with fewer "
+    "than 3 seeds, not decided"
 )
 
 
@@ -79,7 +80,7 @@ def worded(outcome: str, scale: str, coverage: Coverage, notes: list[str], untun
     """
     if untuned and outcome == "fails":
         outcome, notes = "open", []
-    said = WORDS.get(scale, WORDS["laptop"])[outcome]
+    said = WORDS[scale][outcome]
     partly = outcome in ("holds", "average") and not coverage.whole
     remarks = [coverage.words] * partly + (notes if outcome == "open" else []) + ["untuned"] * untuned
     return said + " where run" * partly + (f" ({'; '.join(remarks)})" if remarks else "")

@@ -77,6 +77,12 @@ def pairs(claim: Claim) -> Iterator[tuple[str, str, str]]:
             yield left, right, f"{left} − {right}" if len(claim.left) * len(claim.right) > 1 else ""
 
 
+def matched(claim: Claim) -> Iterator[tuple[str, str, str]]:
+    """Left and right taken two by two, and what the two are called: left, or both where it stands there twice."""
+    for left, right in dict.fromkeys(zip(claim.left, claim.right, strict=True)):
+        yield left, right, left if claim.left.count(left) == 1 else f"{left} − {right}"
+
+
 def block_of(where: Where, *names: str) -> str:
     """The name of comparisons that share runs: those of one setting, or of one method in it."""
     return f"{sorted(where.items(), key=str)} {' '.join(names)}"

@@ -73,14 +73,18 @@ def outcomes(kind: str, runs: np.ndarray, bound: float = 0.0, printed: float = n
 def _estimates(d: np.ndarray) -> tuple[np.ndarray, np.ndarray, Any]:
     """Means, standard errors and degrees of freedom of numbers [draws, settings, comparisons, n].
 
-    The mean over settings stands at the end of the second axis. Comparisons share runs, as in `intervals.pooled`.
+    The mean over settings stands at the end of the second axis. Comparisons share runs, and a noisier setting has its
+    own deviation, as in `intervals.Noise`.
     """
     _, settings, several, n = d.shape
-    sd = np.sqrt(d.var(-1, ddof=1).mean((1, 2)))[:, None, None]
-    df = settings * several * (n - 1) / (1 + (several - 1) * stat.SHARED)
+    own, own_df = d.var(-1, ddof=1).mean(2), several * (n - 1) / (1 + (several - 1) * stat.SHARED)
+    pooled, apart = own.mean(1, keepdims=True), stat.noisier(own, own_df)
+    welch = own.sum(1) ** 2 / (own**2 / own_df).sum(1)
+    of_mean = np.where(apart.any(1), welch, settings * own_df)[:, None]
     means = np.concatenate([d.mean(-1), d.mean((1, 3))[:, None]], axis=1)
-    sizes = np.array([1.0] * settings + [settings])[None, :, None]
-    return means, sd / np.sqrt(n * sizes), df
+    variances = np.concatenate([np.where(apart, own, pooled), pooled / settings], axis=1)[..., None]
+    df = np.concatenate([np.where(apart, own_df, settings * own_df), of_mean], axis=1)[..., None]
+    return means, np.sqrt(variances / n), df
 
 
 def _beyond(bound: float, printed: float) -> float:

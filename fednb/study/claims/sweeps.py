@@ -10,7 +10,7 @@ import numpy as np
 
 from fednb.study.claims.claim import Claim, rule
 from fednb.study.claims.comparison import Seen, plain
-from fednb.study.claims.sides import block_of
+from fednb.study.claims.sides import block_of, matched
 from fednb.study.claims.tables import Where, by_setting, means, shown
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ def _steadily(table: pd.DataFrame, claim: Claim, sign: int) -> list[Seen]:
         if len(gain) > 1:
             lost = not np.isfinite(left).all()
             out.append(Seen(where, sign * trend(gain), sign=sign, lost=lost, **_listed(gain)))
-            for (x, low), (y, high) in pairwise(gain.items()):
+            steps = pairwise(gain.items()) if len(gain) > 2 else ()  # of two levels the line is the step
+            for (x, low), (y, high) in steps:
                 step, pair = sign * (high - low), f"from {shown(x)} to {shown(y)}"
                 out.append(Seen(where, step, -claim.tolerance, pair, strict=False, veto=True))
     return out
@@ -99,12 +100,12 @@ def gain_least_at(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """what {left} gains over {right}, each over its own, is smallest at {along} {at}, by more than {tolerance}"""
     out = []
     for where, part in by_setting(table, claim.along):
-        for left, right in zip(claim.left, claim.right, strict=True):
+        for left, right, pair in matched(claim):
             of_left, of_right = (means(part[part["method"] == name], claim.along) for name in (left, right))
             gain = (of_left - of_right).loc[of_left.index.intersection(of_right.index)]  # where both were run
             here = gain[gain.index.isin(claim.at)]
             for other, elsewhere in gain[~gain.index.isin(claim.at)].items():
-                out += [Seen(where, elsewhere - own, claim.tolerance, f"{left}, {shown(other)}",
+                out += [Seen(where, elsewhere - own, claim.tolerance, f"{pair}, {shown(other)}",
                              block=block_of(where, left), said="gain {}, elsewhere {}", numbers=(own, elsewhere))
                         for own in here]  # fmt: skip
     return out
@@ -141,7 +142,7 @@ def _trends(table: pd.DataFrame, claim: Claim, sign: int, groups: dict[str, list
     return out
 
 
-@rule("left", "along", margin=True)
+@rule("left", "along", margin=True, options=True)
 def peaks_inside(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """{measure} of {left}, each by itself, is higher between the ends of {along} than at them, by over {tolerance}"""
     out = []
