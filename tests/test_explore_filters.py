@@ -5,6 +5,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 import torch
+from moving import check, through_controls
 from small_store import VIEW, store  # noqa: F401
 
 from fednb import filters
@@ -209,3 +210,9 @@ def test_headless_and_live(explorer, monkeypatch):
     assert VIEW not in bundle and "image/png" in bundle
     monkeypatch.setenv("FEDNB_WIDGETS", "live")
     assert {VIEW, "image/png"} <= set(explorer._repr_mimebundle_())
+
+
+def test_without_a_kernel_every_state_has_its_picture(explorer):
+    at = {move.name: move.options[move.start][1] for move in explorer.moves()}
+    assert at == {name: explorer.at_first[name] for name in at}
+    check(explorer, through_controls(explorer))

@@ -6,35 +6,18 @@ from threading import Thread
 
 import ipywidgets as w
 import numpy as np
+import pytest
+from moving import Powers
 from PIL import Image
 
+from fednb.show.explore.beforehand import drawn
 from fednb.show.explore.cutline import LEAST, CutLine, ratio_at
-from fednb.show.explore.frame import CannotDraw, Explorer, attended, offer, png, tiled
+from fednb.show.explore.frame import attended, offer, png, tiled
 from fednb.show.explore.later import Later
+from fednb.show.explore.moves import MIME, Moving
 from fednb.show.explore.panes import Canvas, blank, envelope, fit, joined, pane
 
 VIEW = "application/vnd.jupyter.widget-view+json"
-
-
-class Powers(Explorer):
-    """x to a power, as a bar; negative numbers have no root to show."""
-
-    title = "Powers"
-
-    def __init__(self):
-        super().__init__({"x": w.IntSlider(value=2, min=-3, max=9), "power": w.IntSlider(value=1, min=1, max=3)})
-        self.drawn = 0
-
-    def draw(self, x, power):
-        self.drawn += 1
-        if x < 0:
-            raise CannotDraw("x < 0: choose another")
-        fig = blank(2, 1)
-        pane(fig, (0.1, 0.1, 0.8, 0.8), "").bar([0], [x**power])
-        return fig, f"{x**power}"
-
-    def stills(self):
-        return [{"x": 1}, {"x": 3}, {"power": 2}]
 
 
 def pixels(data):
@@ -236,3 +219,42 @@ def test_later_does_the_last_that_was_asked_for():
     later.do(lambda: done.append("fourth"))
     later.wait()
     assert done[-1] == "fourth"
+
+
+def test_a_copy_for_the_site_has_every_state(monkeypatch):
+    """Every combination once: the power does not matter to 0, nor to a number that cannot be drawn."""
+    monkeypatch.setenv("FEDNB_WIDGETS", "still")
+    monkeypatch.setenv("FEDNB_PAGE", "anywhere")
+    shown = Powers()
+    moving = Moving.read(shown._repr_mimebundle_()[MIME])
+    assert [state.at for state in moving.states] == [
+        {"x": 0}, {"x": 1}, *({"x": x, "power": power} for x in (2, 3) for power in (0, 1, 2))
+    ]  # fmt: skip
+    none, *words = (state.words for state in moving.states)
+    assert none == "<p>x &lt; 0: choose another</p>" and words == ["0", "2", "4", "8", "3", "9", "27"]
+    assert moving.first.at == {"x": 2, "power": 0} and moving.states[0].picture == b""
+    wanted = pixels(png(shown.draw(x=3, power=2)[0])).astype(int)
+    assert abs(pixels(moving.states[6].picture) - wanted).max() < 40  # fewer colours
+    monkeypatch.delenv("FEDNB_PAGE")
+    assert MIME not in shown._repr_mimebundle_()
+
+
+@pytest.mark.parametrize("damage", [
+    lambda data: data["states"].pop(),
+    lambda data: data["states"].append(data["states"][1]),
+    lambda data: data["states"][1].update(picture="AAAA"),
+    lambda data: data["states"][1].update(picture="not base64!"),
+    lambda data: data["states"][1].update(words=3),
+    lambda data: data["states"][1]["at"].update(other=1),
+    lambda data: data["moves"][0].update(start=9),
+    lambda data: data["moves"][0].update(name='x" onclick="f()'),
+    lambda data: data["moves"][0].update(options=[1, 2, 3, 4]),
+    lambda data: data["moves"].pop(),
+    lambda data: data.pop("title"),
+])  # fmt: skip
+def test_states_that_are_not_whole_are_refused(damage):
+    data = drawn(Powers()).bundle()[MIME]
+    assert Moving.read(data)
+    damage(data)
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        Moving.read(data)

@@ -1,8 +1,11 @@
 """Two runs' loss surfaces: the numbers of the library, computed once, kept, stopped and gone on with."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from moving import check, through_controls
 from small_grid import small_results
 
 import fednb as fn
@@ -222,10 +225,16 @@ def test_closed_it_leaves_no_thread(explorer):
 
 
 def test_what_is_shown_first(runs):
-    """FedAvg and another method, though FedSAM is the newer."""
+    """FedAvg and another method, though FedSAM is the newer; of several, one in the same setting, FedSAM first."""
     assert [each.method for each in runs] == ["FedAvg", "FedSAM"]
     assert opening(runs[::-1]) == opening(runs) == (runs[0].key, runs[1].key)
     assert opening(runs[1:]) == (runs[1].key, None) and opening([]) == (None, None)
+    avg, sam = runs
+    newer = [replace(sam, entry=replace(sam.entry, key=f"{i}"), **other) for i, other in enumerate(
+        ({"method": "FedAvg"}, {"setting": sam.setting.but(rounds=9)}, {"method": "SCAFFOLD"}))]  # fmt: skip
+    assert opening([avg, *newer[1:], sam])[1] == sam.key  # in the same setting, and FedSAM
+    assert opening([avg, *newer[1:]])[1] == "2" and opening([avg, *newer[:2]])[1] == "1"
+    assert opening([avg, newer[0]])[1] == "0"
 
 
 def test_an_empty_store_gets_two_runs_and_headless_a_grid(tmp_path, monkeypatch):
@@ -249,3 +258,13 @@ def test_unfinished_runs_are_not_offered(runs, results):
     with pytest.raises(KeyboardInterrupt):
         fn.run(results.grid.cells[0].setting.but(lr=0.03), "FedAvg", engine="loop", device="cpu", progress=interrupt)
     assert {each.key for each in finished()} == {run.key for run in runs}
+
+
+def test_without_a_kernel_every_state_has_its_picture(ready):
+    def put(values):
+        set_all(values)
+        ready.wait()  # a plane that is not known is computed in a thread
+        return ready.picture.value, ready.words.value
+
+    set_all = through_controls(ready)
+    check(ready, put, some=2)

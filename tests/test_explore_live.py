@@ -7,9 +7,11 @@ from html import unescape
 
 import pytest
 import torch
+from moving import check
 
 import fednb as fn
 from fednb.show.explore import duel as playing
+from fednb.show.explore import live as module
 from fednb.show.explore.duel import AtWork, Duel, Paused, Turns
 from fednb.show.explore.live import LiveRun
 
@@ -260,3 +262,26 @@ def test_executed_headless_both_run_to_the_end(monkeypatch):
     assert set(bundle) == {"text/plain", "image/png"} and explorer.duel(explorer.values).over
     assert shown == [1, 2, 3, 4]
     assert [len(line.get_xdata()) for line in explorer.sheet.lines["drift"]] == [4, 4]
+
+
+def test_without_a_kernel_every_state_has_its_picture(monkeypatch):
+    """Round by round, against the first method and another one; the words are those of the rounds that are seen."""
+    monkeypatch.setattr(module, "OTHERS", ("FedProx",))
+    explorer = live()
+
+    def put(values):
+        """The live controls show all rounds there are: a run that was stopped there."""
+        explorer.controls["second"].value = values["second"]
+        for side in (one := explorer.duel(explorer.values)).sides:
+            rows.setdefault(side.run.key, side.rows)
+            side.rows = rows[side.run.key][: values["shown"]]
+        explorer.refresh()
+        shown = explorer.picture.value, explorer.words.value
+        for side in one.sides:
+            side.rows = rows[side.run.key]
+        return shown
+
+    rows: dict = {}
+    second, shown = explorer.moves()
+    check(explorer, put)
+    assert [value for _, value in second.options] == ["SCAFFOLD", "FedProx"] and shown.start == BASE.rounds - 1

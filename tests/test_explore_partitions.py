@@ -5,6 +5,7 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
+from moving import check, through_controls
 
 import fednb as fn
 from fednb.data.partition import NAMES
@@ -130,3 +131,7 @@ def test_in_a_front_end_it_has_controls(monkeypatch):
 def test_shares_of_a_client_sum_to_one(explorer):
     put(explorer, shown=SHARES)
     assert np.allclose(np.asarray(explorer.sheet.cells.get_array()).sum(1), 1)
+
+
+def test_without_a_kernel_every_state_has_its_picture(explorer):
+    check(explorer, through_controls(explorer))

@@ -5,6 +5,7 @@ from threading import Event
 
 import pytest
 import torch
+from moving import check
 from small_store import TINY, VIEW, store  # noqa: F401
 
 import fednb as fn
@@ -268,3 +269,16 @@ def test_the_picture_is_drawn_from_these_numbers(explorer, mine):
         for line, ratio in zip(curves, (0.0, 0.4), strict=True):
             assert line.get_ydata().tolist() == look.at(ratio, 0, 2).vectors[client].tolist()
     assert list(scene.after.get_ydata()) == look.at(0.4, 0, 2).bands
+
+
+def test_without_a_kernel_every_state_has_its_picture(explorer):
+    def put(values):
+        with explorer.together():
+            explorer.choose(values["run"])
+            for name in ("layer", "one", "other", "ratio"):
+                explorer.controls[name].value = values[name]
+        return explorer.picture.value, explorer.words.value
+
+    check(explorer, put)
+    runs = explorer.moves()[0]
+    assert [label for label, _ in runs.options] == ["α 0.5, FedSAM", "α 0.5, FedFFT", "α 5, FedSAM", "α 5, FedFFT"]

@@ -22,6 +22,7 @@ from fednb.show.site import publish as module
 from fednb.show.site.methods import anchor, uses
 from fednb.show.site.pages import SitePage, href
 from fednb.show.site.publish import NotASite, NothingExecuted, publish
+from fednb.show.site.text import without_markup
 from fednb.study import notebooks
 from fednb.study.measurements.registry import MEASUREMENTS
 from fednb.study.paper import papers
@@ -112,7 +113,7 @@ def test_names_are_used_once_and_pictures_have_words(site):
 
 def test_the_front_page_has_every_claim_with_its_verdict_and_its_place(site):
     text = (site / "index.html").read_text()
-    small, large = re.findall(r'<tr class="claim">.*?</tr>', text, re.DOTALL)
+    large, small = re.findall(r'<tr class="claim">.*?</tr>', text, re.DOTALL)
     assert "a &lt;b&gt;number&lt;/b&gt; is small" in small and ">not run</span>" in small and "ran (" not in text
     assert "fednb notebook made/01_one --scale laptop" in small and "all A: 5" not in small  # 5 is of smoke scale
     assert 'href="notebooks/made/01_one.html#claim-small"' in small
@@ -128,11 +129,22 @@ def test_the_front_page_has_every_claim_with_its_verdict_and_its_place(site):
     assert text.count("smoke") == text.split('id="how-to-run"')[1].count("smoke") == 1
 
 
+def test_pages_lead_with_their_evidence(site):
+    """On the front page claims that were not run come last; a notebook's page says its verdicts before all else."""
+    front = (site / "index.html").read_text()
+    assert front.index("another is not large") < front.index("number&lt;/b&gt; is small")
+    told = without_markup((site / "notebooks" / "made" / "02_two.html").read_text().split("</h1>")[1])
+    assert told.startswith("1 claim: 1 seen Figures and tables are those kept with the paper at laptop scale")
+    assert "Where this page is from: laptop scale, n = 3" in told
+    smoke = without_markup((site / "notebooks" / "made" / "01_one.html").read_text().split("</h1>")[1])
+    assert smoke.startswith("1 claim: 1 only ran Smoke scale, no evidence")
+
+
 def test_the_search_knows_claims_methods_notebooks_headings_and_readings(site):
     text = (site / "search-index.js").read_text()
     found = json.loads(text.removeprefix("window.fednbIndex = ").removesuffix(";\n"))
     kinds = {kind: [title for k, title, _, _ in found if k == kind] for kind in {row[0] for row in found}}
-    assert kinds["claim"] == ["a <b>number</b> is small", "another is not large"]
+    assert kinds["claim"] == ["another is not large", "a <b>number</b> is small"]  # evidence first
     assert set(kinds["method"]) == set(CATALOGUE) and kinds["reading"] == ["made: sign"]
     assert len(kinds["notebook"]) == len(kinds["heading"]) == 3 and kinds["paper"] == ["Made & printed"]
     seen = pages(site)

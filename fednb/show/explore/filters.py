@@ -20,8 +20,10 @@ from fednb import filters
 from fednb.engines.objective import one_thread
 from fednb.filters import Filter, Permuted
 from fednb.runs.probes import AFTER, BEFORE, GLOBAL
+from fednb.show.explore.beforehand import move
 from fednb.show.explore.filters_scene import Scene, Seen
 from fednb.show.explore.frame import CannotDraw, Explorer, Values, offer, slim
+from fednb.show.explore.moves import Move
 from fednb.show.explore.signals import HAND, PRESETS, SHAPES, drawn, preset
 from fednb.show.explore.stored import Stored, first_set, stored
 
@@ -186,6 +188,27 @@ class Filters(Explorer):
         several = ("HighPass", "LowPass", "LocalAverage", "GaussianDetrend", "RandomBand", "ClipToMedian")
         return [*({"kind": kind} for kind in several), real | {"kind": "HighPass"}, real | {"kind": "Permuted"}]
 
+    def moves(self) -> list[Move]:
+        """A made signal, a filter, and how strong it is."""
+        return [
+            move(self, "source", ["trend and noise", "step", "sine mix"]),
+            move(
+                self, "kind", ["HighPass", "LowPass", "RandomBand", "LocalAverage", "GaussianDetrend", "ClipToMedian"]
+            ),
+            move(self, "ratio", [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5]),
+            move(self, "kernel", [3, 9, 17, 33, 65, 129]),
+            move(self, "sigma", [0.53, 1.5, 5.3, 15.0, 53.0]),
+            move(self, "factor", [0.5, 1.0, 2.0, 3.0]),
+        ]
+
+    def matters(self, values: Values) -> set[str]:
+        """Signal and filter, the filter's own fields, and where a layer or a shape is asked for, these."""
+        kind, source = values["kind"], values["source"]
+        shape = ("shape",) if sees_shape(kind) else ()
+        points = [name for name in values if name.startswith("point")] if source == HAND else []
+        used = parameters(kinds()[kind], values["filter"])
+        return {"source", "kind", *points, *used, *(STORED if source == LAYER else shape)}
+
     def _changed(self, change: Any) -> None:
         if not self._quiet:
             with self.together():
@@ -199,16 +222,11 @@ class Filters(Explorer):
         offer(self.controls["what"], [(name, name) for name in _vectors(mine, t)])
         offer(self.controls["client"], [(str(i), i) for i in mine.probed(t).clients])
         offer(self.controls["layer"], [(f"{name} {list(shape)}", name) for name, shape in _shapes(mine).items()])
-        source, used = (
-            self.controls["source"].value,
-            parameters(kinds()[self.controls["kind"].value], self.controls["filter"].value),
-        )
-        shape = ("shape",) if sees_shape(self.controls["kind"].value) else ()
-        shown = {"source", "kind", *used, *(STORED if source == LAYER else shape)}
+        shown = self.matters(self.values)
         for name, control in self.controls.items():
             if not name.startswith("point"):
                 control.layout.display = None if name in shown else "none"
-        self.points.layout.display = None if source == HAND else "none"
+        self.points.layout.display = None if "point1" in shown else "none"
 
     def _run(self, key: str) -> Stored:
         return next(s for s in self.found if s.key == key)

@@ -13,16 +13,12 @@ from typing import TYPE_CHECKING, Any
 import ipywidgets as w
 
 from fednb.base import progress
+from fednb.show.explore.beforehand import drawn
+from fednb.show.explore.moves import CannotDraw, Move, Values
 from fednb.show.explore.panes import DPI
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-Values = dict[str, Any]  # of the controls, by name
-
-
-class CannotDraw(ValueError):
-    """Controls that fit together but show nothing, such as a client paired with itself; the text says what to do."""
 
 
 class Explorer:
@@ -30,8 +26,9 @@ class Explorer:
 
     A kind of explorer makes its `controls` in __init__ and defines `draw`, from values to a picture and words, and
     `stills`, the values that the grid of pictures shows where there is no front end: executed by papermill, nbmake or
-    nbconvert. Everything slow is prepared before: a control is to answer at once. `beside` and `seen` place what it has
-    more of. A thread may call `refresh`: one picture is drawn at a time, and `draw` may return the same figure always.
+    nbconvert. `moves` are the controls that an executed copy still has on a page without a kernel. Everything slow is
+    prepared before: a control is to answer at once. `beside` and `seen` place what it has more of. A thread may call
+    `refresh`: one picture is drawn at a time, and `draw` may return the same figure always.
     """
 
     title = ""
@@ -54,6 +51,24 @@ class Explorer:
     def stills(self) -> list[Values]:
         """What the grid of pictures shows: for each picture, what differs from the controls as they are."""
         raise NotImplementedError
+
+    def moves(self) -> list[Move]:
+        """The controls, each with a few values, of which all pictures are drawn for a page without a kernel."""
+        return []
+
+    def matters(self, values: Values) -> set[str]:
+        """The names of the controls that change the picture of these values."""
+        return set(values)
+
+    def prepare(self, values: Values) -> None:
+        """Make what the picture of these values needs and `draw` does not make."""
+
+    def answer(self, values: Values) -> tuple[bytes, str]:
+        """The picture of these values (PNG) and its words (HTML), with all that they need made first."""
+        with self._drawing:
+            self.prepare(values)
+            figure, words = self.draw(**values)
+            return png(figure), words
 
     @property
     def values(self) -> Values:
@@ -103,13 +118,17 @@ class Explorer:
     def grid(self) -> bytes:
         """The pictures of `stills` as one (PNG)."""
         base = self.values
-        with self._drawing:
-            return tiled([png(self.draw(**base | each)[0]) for each in self.stills()], self.columns)
+        return tiled([self.answer(base | each)[0] for each in self.stills()], self.columns)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        """Controls where somebody is; with them the picture as it is, for a copy that outlives the kernel."""
+        """Controls where somebody is; with them the picture as it is, for a copy that outlives the kernel.
+
+        Where nobody is, a grid of pictures; in a copy for the site (`fednb notebook`) also every state of `moves`.
+        """
         if not attended():
-            return {"text/plain": f"{self.title}, as pictures", "image/png": _base64(self.grid())}
+            still = {"text/plain": f"{self.title}, as pictures", "image/png": _base64(self.grid())}
+            site = os.environ.get("FEDNB_PAGE") and self.moves()
+            return still | (drawn(self).bundle() if site else {})
         self.refresh()
         shown = self.view()._repr_mimebundle_() or {}
         return {**shown, "text/plain": self.title, "image/png": _base64(self.picture.value)}

@@ -16,7 +16,9 @@ from fednb.data.partition import DirichletClient
 from fednb.engines.setting import Setting
 from fednb.metrics.landscape import roughness
 from fednb.runs.experiment import run
+from fednb.show.explore.beforehand import move
 from fednb.show.explore.frame import CannotDraw, Explorer, Values, offer, slim
+from fednb.show.explore.moves import Move
 from fednb.show.explore.panes import DPI
 from fednb.show.explore.planes import Finished, Plane, finished
 from fednb.show.explore.stored import RUNS
@@ -116,6 +118,19 @@ class Landscapes(Explorer):
     def stills(self) -> list[Values]:
         return [{"kind": "contours"}, {"kind": "contours", "log": True}, {"kind": "surface"}, {"kind": "profile"}]
 
+    def moves(self) -> list[Move]:
+        """Three views, how far they go, the scale, and the side from which a surface is seen."""
+        return [
+            move(self, "kind", KINDS),
+            move(self, "radius", [0.25, 1.0, 2.0]),
+            move(self, "log", [False, True]),
+            move(self, "angle", [-120, -90, -60, -30]),
+        ]
+
+    def matters(self, values: Values) -> set[str]:
+        """All, but a surface alone can be turned."""
+        return set(values) - (set() if values["kind"] == "surface" else {"angle", "height"})
+
     def refresh(self) -> None:
         """Draw what is known; else compute it, in a thread that draws when it is done."""
         with self._drawing:
@@ -192,16 +207,25 @@ class Landscapes(Explorer):
             for control, key in zip((first, second), opening(runs), strict=True):
                 offer(control, options, key)
         self._quiet = before
+        shown = self.matters(self.values)
         for name in ("angle", "height"):
-            self.controls[name].layout.display = None if self.controls["kind"].value == "surface" else "none"
+            self.controls[name].layout.display = None if name in shown else "none"
 
 
 def opening(runs: list[Finished]) -> tuple[str | None, str | None]:
-    """The keys to begin with: the newest FedAvg where there is one, and the newest run of another method, or any."""
-    first = next((each for each in runs if each.method == METHODS[0]), runs[0] if runs else None)
-    others = [each for each in runs if first and each.key != first.key]
-    second = next((each for each in others if first and each.method != first.method), others[0] if others else None)
-    return (first.key if first else None), (second.key if second else None)
+    """The keys to begin with: the newest FedAvg where there is one, and beside it the run that says most.
+
+    That is one of another method, in the same setting, FedSAM before others, the newest first, as far as there are any.
+    """
+    if not runs:
+        return None, None
+    first = next((each for each in runs if each.method == METHODS[0]), runs[0])
+
+    def worth(each: Finished) -> tuple[bool, bool, bool]:
+        return each.method != first.method, each.setting == first.setting, each.method == METHODS[1]
+
+    second = max((each for each in runs if each.key != first.key), key=worth, default=None)
+    return first.key, (second.key if second else None)
 
 
 class Job(Thread):

@@ -13,8 +13,10 @@ from fednb.base.progress import bar_of, duration
 from fednb.data import sources
 from fednb.engines.setting import Setting
 from fednb.runs.experiment import Run
+from fednb.show.explore.beforehand import move
 from fednb.show.explore.duel import AtWork, Duel, Side
 from fednb.show.explore.frame import CannotDraw, Explorer, Values, slim
+from fednb.show.explore.moves import Move
 from fednb.show.explore.panes import DPI
 from fednb.show.explore.stored import RUNS
 
@@ -105,17 +107,24 @@ class LiveRun(Explorer):
 
     def draw(self, shown: int | None = None, **values: Any) -> tuple[Figure, str]:
         duel = self.duel(values)
-        return self.sheet.show(duel, shown), words(duel)
+        return self.sheet.show(duel, shown), words(duel, shown)
 
     def stills(self) -> list[Values]:
         """One picture: both methods after their last round."""
         rounds = self.controls["rounds"].value
         return [{"shown": n} for n in sorted({1, -(-rounds // 3), -(-2 * rounds // 3), rounds})]
 
-    def grid(self) -> bytes:
-        """Finish both runs, then draw the grid of pictures."""
-        self.play()
-        return super().grid()
+    def moves(self) -> list[Move]:
+        """How many rounds are seen, in ten steps at most; at smoke scale, where a run takes seconds, a method too."""
+        last, mine = self.controls["rounds"].value, self.controls["second"].value
+        seen = [(str(n), n) for n in sorted({max(1, round(i * last / 10)) for i in range(1, 11)})]
+        others = [name for name in OTHERS if name not in (mine, self.controls["first"].value)]
+        second = [move(self, "second", [mine, *others])] if self.base.data == RUNS["smoke"]["data"] else []
+        return [*second, Move("shown", "rounds", tuple(seen), len(seen) - 1, True)]
+
+    def prepare(self, values: Values) -> None:
+        """Finish both runs."""
+        self.play(values)
 
     def refresh(self) -> None:
         """What is said to be paused or finished is drawn to its last round: what ends meanwhile is said next time."""
@@ -147,9 +156,14 @@ class LiveRun(Explorer):
         self.runs += [side.run for side in sides if side.run.key not in [each.key for each in self.runs]]
         self.kept.value = "".join(map(_kept, sides))
 
-    def play(self) -> None:
-        """Both to the end, here and now, with a progress bar; an interrupt keeps what is finished."""
-        duel = self.duel(self.values)
+    def play(self, values: Values | None = None) -> None:
+        """Both to the end, here and now, with a progress bar; an interrupt keeps what is finished.
+
+        values: of the controls, without them as they are.
+        """
+        duel = self.duel(values or self.values)
+        if duel.over:
+            return
         with bar_of(duel.total, " and ".join(side.method.name for side in duel.sides)) as bar:
             bar.update(duel.done, before=True)
             if not duel.at_work:
@@ -206,6 +220,7 @@ TIPS = {
     "resume": "go on after the last finished round",
     "keep": "name the runs, and say how to get them back",
 }
+OTHERS = ("SCAFFOLD",)  # methods that a page without a kernel offers beside the two
 OF_SETTING = ("data", "clients", "rounds", "lr")
 
 
@@ -213,13 +228,14 @@ def _button(name: str, tip: str) -> w.Button:
     return w.Button(description=name.capitalize(), tooltip=tip, layout=w.Layout(width="auto", flex="1 1 auto"))
 
 
-def words(duel: Duel) -> str:
-    """Accuracy, loss, drift and agreement of both methods in words."""
+def words(duel: Duel, shown: int | None = None) -> str:
+    """Accuracy, loss, drift and agreement of both methods in words, now or after their first `shown` rounds."""
     said = []
     for side in duel.sides:
-        last = side.rows[-1] if side.rows else None
+        rows = side.rows[:shown]
+        last = rows[-1] if rows else None
         seen = "not started" if last is None else (
-            f"round {len(side.rows)} of {side.setting.rounds}: accuracy {last['accuracy']:.2f}%, training loss "
+            f"round {len(rows)} of {side.setting.rounds}: accuracy {last['accuracy']:.2f}%, training loss "
             f"{last['train_loss']:.4g}, drift {last['drift']:.3g}, agreement {last['agreement']:.3f}"
         )  # fmt: skip
         said.append(f"<b>{escape(side.method.name)}</b>: {seen}")

@@ -15,7 +15,9 @@ from fednb.data.partition import NAMES, FeatureShift, Natural, Partition, counts
 from fednb.engines.problem import clients_of, data_of
 from fednb.engines.setting import Setting
 from fednb.metrics.skew import classes_for, distances
+from fednb.show.explore.beforehand import move
 from fednb.show.explore.frame import CannotDraw, Explorer, Values, slim
+from fednb.show.explore.moves import Move
 from fednb.show.explore.panes import DPI
 
 if TYPE_CHECKING:
@@ -101,15 +103,29 @@ class Partitions(Explorer):
             {"kind": "natural", "data": "femnist-made", "order": "size"},
         ]
 
+    def moves(self) -> list[Move]:
+        """The kind, how skewed it is, and the number of clients."""
+        return [
+            move(self, "kind", ["dirichlet", "dirichlet-client", "pathological", "iid"]),
+            move(self, "alpha", [0.1, 0.3, 1.0, 10.0, 100.0]),
+            move(self, "classes", [1, 2, 3, 5]),
+            move(self, "clients", sorted({10, 20, 50, 100, self.controls["clients"].value})),
+        ]
+
+    def matters(self, values: Values) -> set[str]:
+        """All but the fields that other kinds of partitions have."""
+        known = {f.name for f in fields(NAMES[values["kind"]])}
+        return {name for name in values if name not in OWN or name in known}
+
     def refresh(self) -> None:
         self._fit()
         super().refresh()
 
     def _fit(self) -> None:
         """Show the controls that the kind has a field for, and offer no more classes than the data has."""
-        known = [f.name for f in fields(NAMES[self.controls["kind"].value])]
+        shown = self.matters(self.values)
         for name in OWN:
-            self.controls[name].layout.display = None if name in known else "none"
+            self.controls[name].layout.display = None if name in shown else "none"
         try:
             whole = sources.load(self.controls["data"].value)
         except (ValueError, OSError):

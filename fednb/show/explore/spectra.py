@@ -9,11 +9,13 @@ from typing import Any
 import ipywidgets as w
 
 from fednb.metrics.drift import WHOLE
+from fednb.show.explore.beforehand import move
 from fednb.show.explore.collect import Collector
 from fednb.show.explore.cutline import CutLine
 from fednb.show.explore.frame import CannotDraw, Explorer, Values, offer, slim
 from fednb.show.explore.later import Later
 from fednb.show.explore.look import Look, Losses
+from fednb.show.explore.moves import Move
 from fednb.show.explore.spectra_scene import TOP, Scene
 from fednb.show.explore.spectra_words import Effect
 from fednb.show.explore.stored import ALPHAS, METHODS, NEEDED, Stored, first_set, stored
@@ -24,6 +26,7 @@ CHOICES: dict[str, Callable[[Stored], tuple[str, Any]]] = {  # label and value o
     "method": lambda s: (s.method, s.method),
     "run": lambda s: (s.label, s.key),
 }
+CUTS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0)  # drawn beforehand for a page without a kernel
 LABELS = {"data": "data set", "alpha": "alpha", "method": "method", "run": "run"}
 
 
@@ -66,6 +69,17 @@ class Spectra(Explorer):
         """Three cuts through one round, and the other runs of the first set at the first of them."""
         ratios = [{"ratio": ratio} for ratio in (0.0, 0.05, 0.3)]
         return [*ratios, *({"run": s.key} for s in self.first[1:])]
+
+    def moves(self) -> list[Move]:
+        """The runs of the first set, the cut, and the whole model or its longest layer."""
+        layout = self.first[0].probed(self.first[0].rounds[0]).layout
+        longest = max(zip(layout.sizes, layout.names, strict=True))[1]
+        names = {s.key: f"α {s.alpha}, {s.method}" for s in self.first}
+        return [
+            move(self, "run", list(names), names.__getitem__),
+            move(self, "layer", [WHOLE, longest]),
+            move(self, "ratio", CUTS),
+        ]
 
     def choose(self, key: str) -> None:
         """Set the choices to this run, and offer what there is beside it."""

@@ -12,8 +12,10 @@ from fednb.show.site.reference import BEGIN, RESULTS, PublicName, public
 
 URL = "api.html"
 GROUPS = {
-    "Run something": ("Setting", "run", "Federation", "replay", "Probe", "__version__"),
+    "Run something": ("Setting", "run", "grid", "tune", "callbacks", "Federation", "replay", "Probe",
+                      "__version__"),
     "Methods": ("method", "methods", "card", "cost", "spec_grad_filter", "Method", "Part", "part", "P", "L", "parts"),
+    "Bring your own": ("add_data", "add_model", "add_partition"),
     "Filters": ("filters",),
     "Look at data and runs": ("class_counts", "skew", "list_runs", "histories", "gains", "to_target", "spectra",
                               "drift", "embed", "features", "cka", "hessian", "landscape"),

@@ -11,7 +11,8 @@ from fednb.base.version import __version__
 from fednb.runs.grid import SCALES
 from fednb.show.site.pages import address
 from fednb.study.claims import outcome_class
-from fednb.study.verify import BEST, interval, short
+from fednb.study.report import interval, short
+from fednb.study.verify import BEST
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,6 +97,19 @@ def counts(shown: dict[str, list[Row]]) -> str:
         for id, found in kinds.items()
     )  # fmt: skip
     return f'<table class="counts"><thead><tr>{top}</tr></thead><tbody>{"".join(lines)}</tbody></table>\n'
+
+
+def in_short(rows: list[Row]) -> str:
+    """How many claims there are, and how many of them have which verdict: "5 claims: 3 seen, 2 not run"."""
+    kinds = [outcome_class(row["verdict"]) for row in rows]
+    found = {head: sum(kind in classes for kind in kinds) for head, classes in COUNTED.items()}
+    told = ", ".join(f"{count} {head}" for head, count in found.items() if count)
+    return f"{len(rows)} claim{'s' * (len(rows) != 1)}: {told}"
+
+
+def is_judged(row: Row) -> bool:
+    """True for a claim of which there is a verdict, whichever."""
+    return outcome_class(row["verdict"]) not in ("none", "")
 
 
 def decided(shown: dict[str, list[Row]]) -> int:

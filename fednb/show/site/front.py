@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from fednb.bench import kept
 from fednb.show.site.book import Book, seeds
-from fednb.show.site.claims import FIND, Row, as_evidence, by_paper, claims_table, counts, decided, name_of
+from fednb.show.site.claims import FIND, Row, as_evidence, by_paper, claims_table, counts, decided, is_judged, name_of
 from fednb.show.site.forest import forest
 from fednb.show.site.notebook import rendered_title
 from fednb.show.site.pages import Found, Picture, SitePage, address, href, table
@@ -47,7 +47,7 @@ OWN = {"": "To begin with", "explore": "To play with"}  # folders of notebooks t
 def front_page(found: pd.DataFrame, shelf: list[Paper]) -> SitePage:
     """Counts by paper, and every claim with its evidence and the place where it is looked at."""
     titles = {paper.id: paper.about["title"] for paper in shelf}
-    shown = {id: [as_evidence(row) for row in rows] for id, rows in by_paper(found, titles).items()}
+    shown = {id: _evidence_first(rows) for id, rows in by_paper(found, titles).items()}
     tables = "".join(
         f'<section><h2 id="{escape(id)}"><a href="{_of_paper(id)}">{escape(titles[id])}</a></h2>\n'
         f"{forest(rows, lambda row: href(_url(row), 'index.html'))}{claims_table(rows, _where)}</section>\n"
@@ -60,6 +60,11 @@ def front_page(found: pd.DataFrame, shelf: list[Paper]) -> SitePage:
         for id, rows in shown.items() for row in rows
     ]  # fmt: skip
     return SitePage("index.html", "Claims", body, tuple(seen), wide=True)
+
+
+def _evidence_first(rows: list[Row]) -> list[Row]:
+    """Claims as the evidence has them, those that were not run last."""
+    return sorted(map(as_evidence, rows), key=lambda row: not is_judged(row))
 
 
 def _url(row: Row) -> str:

@@ -10,19 +10,22 @@ from html import escape
 from typing import Any
 
 from fednb.runs.grid import SCALES
+from fednb.show.explore.moves import MIME
 from fednb.show.site.book import KEPT_AS, Book, KeptResults, caption, day, short, told_by
-from fednb.show.site.claims import Row, as_evidence, badge, claims_table, folded, name_of
+from fednb.show.site.claims import Row, as_evidence, badge, claims_table, folded, in_short, name_of
 from fednb.show.site.forest import forest
+from fednb.show.site.moving import files_of, first_pictures, moving_html
 from fednb.show.site.pages import Found, Picture, SitePage, address, facts, figure, href, table
 from fednb.show.site.safe import harmless
 from fednb.show.site.text import linked, rendered, slug, without_markup
-from fednb.study.verify import interval
-from fednb.study.verify import short as in_short
+from fednb.study.report import interval
+from fednb.study.report import short as shortened
 
 WARNING = re.compile(r"\w*Warning: .*")
 HEADING = re.compile(r'<h([23]) id="([^"]+)">(.*?)</h\1>', re.DOTALL)
 TITLE = re.compile(r'\btitle ?= ?"([^"{]+)"')  # of a figure, in the cell that draws it
 SHOWN = ("image/png", "image/jpeg", "text/html", "text/markdown", "text/latex", "text/plain")  # kinds of results
+OF_CELL = re.compile(r"/\d+_\d+\.png\Z")  # the picture of a cell, by the numbers of cell and result
 PYTHON = {"language_info": {"name": "python", "pygments_lexer": "ipython3"}}
 Outputs = dict[str, bytes]  # pictures, by address
 
@@ -36,9 +39,8 @@ def notebook_page(book: Book, rows: list[Row], names: list[str], beside: tuple[B
     body = linked(body, names, lambda name: href(f"notebooks/{address(name)}.html", book.url))
     shown = [as_evidence(row) if book.shown or row["best_verdict"] else row for row in rows]
     table_of = claims_table(shown, _at_section, "section", named=True)
-    picture = forest(shown, lambda row: f"#{address(name_of(row))}")
-    own = f'<section id="claims"><h2>Claims</h2>\n{picture}{table_of}</section>' if rows else ""
-    top = f"{_crumbs(book)}<h1>{rendered_title(book.title)}</h1>\n{_status(book)}"
+    own = f'<section id="claims"><h2>Claims</h2>\n{table_of}</section>' if rows else ""
+    top = f"{_crumbs(book)}<h1>{rendered_title(book.title)}</h1>\n{_evidence(shown)}{_status(book)}"
     text = (
         f"{top}{_contents(body, bool(kept), bool(rows))}"
         f'<article class="notebook">\n{body}</article>\n{kept}{own}{_beside(book, beside)}'
@@ -55,6 +57,14 @@ def notebook_page(book: Book, rows: list[Row], names: list[str], beside: tuple[B
     return SitePage(book.url, book.title, text, tuple(found), (*more, *pictures), files | outputs)
 
 
+def _evidence(shown: list[Row]) -> str:
+    """The verdicts of a notebook's claims at a glance, each with a link to its line below."""
+    if not shown:
+        return ""
+    picture = forest(shown, lambda row: f"#{address(name_of(row))}")
+    return f'<p class="lead"><a href="#claims">{escape(in_short(shown))}</a></p>\n{picture}'
+
+
 def rendered_title(title: str) -> str:
     return rendered(title).strip().removeprefix("<p>").removesuffix("</p>")
 
@@ -69,7 +79,7 @@ def converted(book: Book, taken: set[str]) -> tuple[str, Outputs]:
     above, _, own = book.folder.rpartition("/")
     resources: dict[str, Any] = {"unique_key": own, "output_files_dir": own}
     html, resources = exporter.from_notebook_node(nbformat.reads(json.dumps(content), 4), resources)
-    return html, {f"{above}/{file}": data for file, data in resources["outputs"].items()}
+    return html, files_of(book) | {f"{above}/{file}": data for file, data in resources["outputs"].items()}
 
 
 @cache
@@ -84,7 +94,7 @@ def _exporter() -> Any:
 
 
 def _prepared(book: Book) -> dict[str, Any]:
-    """A copy without its title, progress bars and widgets that nobody can move; every picture has words.
+    """A copy without its title, progress bars and widgets that need a kernel; every picture has words.
 
     Of what cells and results say about themselves nothing is taken along: it would get into the page as it is.
     """
@@ -107,6 +117,9 @@ def _outputs(cell: dict[str, Any], book: Book) -> list[dict[str, Any]]:
     warned = dict.fromkeys(WARNING.findall("".join("".join(o["text"]) for o in errors)))
     kept = [o for o in outputs if o not in errors]
     for output in (o for o in kept if "data" in o):
+        if moves := output["data"].get(MIME):
+            output |= {"data": {"text/html": moving_html(moves, book, cell["id"])}, "metadata": {}}
+            continue
         data = output["data"] = {kind: "".join(output["data"][kind]) for kind in SHOWN if kind in output["data"]}
         if "text/html" in data:
             data["text/html"] = harmless(data["text/html"])
@@ -142,10 +155,10 @@ def _shown(book: Book, outputs: Outputs) -> list[Picture]:
     told = caption(book.scale, book.runs)
     made = []
     for file in outputs:
-        if file.endswith(".png"):
+        if OF_CELL.search(file):
             cell = book.content["cells"][int(file.rpartition("/")[2].split("_")[0])]
             made.append(Picture(file, words_of(cell, book), told, f"{book.url}#cell-id={cell['id']}"))
-    return made
+    return [*made, *first_pictures(book, told)]
 
 
 def _crumbs(book: Book) -> str:
@@ -164,7 +177,7 @@ def _status(book: Book) -> str:
     if not book.scale:
         return f'{lines}<p class="note">Not executed yet: text and code without results. {command} makes them.</p>\n'
     if book.shown:
-        return f"{lines}{_from_kept(book.shown)}"
+        return f"{lines}{_from_kept(book, book.shown)}"
     if book.scale == SCALES[0] and book.paper:
         lines += '<p class="note">Smoke scale, no evidence: no results of a larger scale are kept.</p>\n'
     about, wrong = book.executed, book.errors
@@ -177,14 +190,19 @@ def _status(book: Book) -> str:
     told = {"executed": _when(about), "commit": short(about.get("commit"))} | dict(told_by(book.runs))
     escaped = {name: escape(value) for name, value in told.items()}
     shown = {"scale": f"<strong>{book.scale}</strong>"} | escaped | {"again": command}
-    return f'{lines}<details class="from" open><summary>Where this page is from</summary>{facts(shown)}</details>\n'
+    return f"{lines}{_folded_away(book, facts(shown))}"
 
 
-def _from_kept(kept: KeptResults) -> str:
+def _folded_away(book: Book, told: str) -> str:
+    """Where a page is from, behind a line with its scale, seeds and precision."""
+    line = f"Where this page is from: {escape(caption(book.scale, book.runs))}"
+    return f'<details class="from"><summary>{line}</summary>{told}</details>\n'
+
+
+def _from_kept(book: Book, kept: KeptResults) -> str:
     """Where a page is from whose figures and tables were kept with the paper."""
     said = f"Figures and tables are those kept with the paper at {kept.scale} scale; nothing was executed here."
-    return (f'<p class="note">{said}</p>\n<details class="from" open><summary>Where this page is from</summary>'
-            f"<p>scale <strong>{kept.scale}</strong></p>{_from(kept)}</details>\n")  # fmt: skip
+    return f'<p class="note">{said}</p>\n{_folded_away(book, _from(kept))}'
 
 
 def _when(about: dict[str, Any]) -> str:
@@ -235,7 +253,7 @@ def _from(kept: KeptResults) -> str:
 def _verdicts(kept: KeptResults) -> str:
     rows = kept.verdicts.to_dict("records")
     cells = ([escape(r["says"]), badge(r["verdict"]), escape(str(r["n"])), escape(interval(r)),
-              escape(in_short(r["printed"])), folded(r["ours"])] for r in rows)  # fmt: skip
+              escape(shortened(r["printed"])), folded(r["ours"])] for r in rows)  # fmt: skip
     return table(("claim", "verdict", "n", "effect [interval]", "printed", "seen"), cells, "verdicts") if rows else ""
 
 
@@ -244,7 +262,8 @@ def _at_section(row: Row) -> str:
 
 
 def _without_code(body: str) -> str:
-    """The text that a person would search for: not the code, not the tables of numbers."""
+    """The text that a person would search for: not the code, not the tables of numbers, not each picture's words."""
+    body = re.sub(r'<figure[^>]* class="explorer".*?</figure>', " ", body, flags=re.DOTALL)
     body = re.sub(r'<div class="highlight.*?</div>', " ", body, flags=re.DOTALL)
     return re.sub(r'<table border="1" class="dataframe.*?</table>', " ", body, flags=re.DOTALL)
 

@@ -66,7 +66,7 @@ class Frame:
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<title>{escape(page.title)} · fednb</title>"
             f'<link rel="stylesheet" href="{root}style.css"><script src="{root}filter.js" defer></script>'
-            f'<script src="{root}search.js" defer></script></head>\n'
+            f'<script src="{root}search.js" defer></script><script src="{root}moves.js" defer></script></head>\n'
             f'<body data-root="{root}"><a class="skip" href="#main">To the text</a>\n{self._header(page, root)}'
             f'<main id="main"{" class=wide" * page.wide}>\n{page.body}\n</main>\n'
             f"<footer><p>{escape(self.made)}</p></footer>\n</body></html>\n"

@@ -36,8 +36,9 @@ from fednb.study.verify import BEST, recalled
 if TYPE_CHECKING:
     import pandas as pd
 
-STATIC = ("style.css", "filter.js", "search.js")
+STATIC = ("style.css", "filter.js", "search.js", "moves.js")
 LIST = "site.json"  # every file of the site
+MOST_BYTES = 40_000_000  # of a site: it is downloaded, copied and put on the web as a whole
 UNREADABLE = (DamagedFile, OSError, LookupError, ValueError, TypeError, AttributeError)  # of tables that are damaged
 
 
@@ -51,7 +52,7 @@ class NotASite(ValueError):
 
 @dataclass(frozen=True)
 class Site:
-    """A site that was made: its first page, and a line for each damaged file, which it does without."""
+    """A site that was made: its first page; what is wrong: a line for each damaged file, left out, and for its size."""
 
     first: Path
     wrong: tuple[str, ...]
@@ -84,6 +85,7 @@ def _publish(out: Path, scale: str) -> Site:
         pages = list(_pages(books, scale, bar, seen))
     with _instead_of(out) as fresh:
         _write(pages, fresh)
+        seen.wrong += _too_large(fresh)
         _carry(others, out, fresh)
     return Site(out / "index.html", tuple(dict.fromkeys(seen.wrong)))
 
@@ -170,6 +172,16 @@ def _write(pages: list[SitePage], folder: Path) -> None:
     _put(folder / "search-index.js", _bytes(f"window.fednbIndex = {script_json(found)};\n"))
     written = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
     files.write_json(folder / LIST, {"files": [*written, LIST]})
+
+
+def _too_large(folder: Path) -> list[str]:
+    """A line that says how large a site is and which files make it so, where it has more than MOST_BYTES."""
+    sizes = {file.relative_to(folder).as_posix(): file.stat().st_size for file in folder.rglob("*") if file.is_file()}
+    if (total := sum(sizes.values())) <= MOST_BYTES:
+        return []
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:3]
+    told = ", ".join(f"{name} {sizes[name] / 1e6:.1f} MB" for name in largest)
+    return [f"the site has {total / 1e6:.1f} MB, more than {MOST_BYTES / 1e6:.0f} MB; the largest: {told}"]
 
 
 def script_json(what: object) -> str:

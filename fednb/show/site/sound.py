@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import binascii
 import re
 from base64 import b64decode
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 
 from fednb.base.files import DamagedFile, read_json
 from fednb.bench.kept import workload
+from fednb.show.explore.moves import MIME, Moving
 from fednb.study.folders import Abouts, check, read_runs
 
 Thing = TypeVar("Thing")
@@ -38,7 +38,7 @@ def as_notebook(content: dict[str, Any], file: Path, remedy: str) -> dict[str, A
         about, cells = content["metadata"], content["cells"]
         whole = all(isinstance(x, dict) for x in (about, about.get("papermill", {}), about.get("fednb", {})))
         whole = whole and bool(cells) and all(map(_is_cell, cells))
-    except (KeyError, TypeError, AttributeError, binascii.Error):
+    except (KeyError, TypeError, AttributeError, ValueError):
         whole = False
     if not whole:
         raise DamagedFile(file, f"is not a whole notebook; {remedy}")
@@ -62,6 +62,8 @@ def _is_output(output: dict[str, Any]) -> bool:
             for kind, data in output["data"].items():
                 if kind.startswith("image/") and not kind.endswith("+xml"):
                     b64decode("".join(data))
+                elif kind == MIME:
+                    Moving.read(data)
                 elif kind.startswith("text/") and not _is_text(data):
                     return False
             return True
