@@ -51,7 +51,7 @@ def class_skew(scale: str, partitions: Sequence[str], seeds: Sequence[int] = (0,
     """`distance` and `classes_for` of every data set, partition and seed (FedFFT Fig. 5, FedSCAM Fig. 18).
 
     The kind of partition stands in the column `method`. cases: for each scale a list of data sets with their settings,
-    as paper.toml has them.
+    as paper.toml has them, and with `partitions` of their own where those of all do not fit.
 
     >>> cases = [{"dataset": "digits", "data": "digits", "clients": 4}]
     >>> table = fn.skew.class_skew("smoke", ["iid", "dirichlet(alpha=0.1)"], smoke=cases)
@@ -97,7 +97,7 @@ def tables(
 ) -> dict[str, np.ndarray]:
     """Samples by client and class, `[clients, classes]`, of every data set and partition, each under its title.
 
-    kind: only partitions of that name. cases: as in `class_skew`.
+    kind: only partitions of that name. cases: as in `class_skew`. A title names α, or the partition where it has none.
 
     >>> cases = [{"dataset": "digits", "data": "digits", "clients": 4}]
     >>> counts = fn.skew.tables("smoke", ["dirichlet(alpha=0.1)"], smoke=cases)
@@ -105,15 +105,19 @@ def tables(
     {'digits, α = 0.1': (4, 10)}
     """
     return {
-        f"{about['dataset']}, α = {about['alpha']:g}": class_counts(setting, seed)
+        f"{about['dataset']}, {_title(about['alpha'], setting)}": class_counts(setting, seed)
         for about, setting in _settings(partitions, cases[scale])
         if kind in ("", about["method"])
     }
 
 
+def _title(alpha: float | None, setting: Setting) -> str:
+    return str(setting.partition) if alpha is None else f"α = {alpha:g}"
+
+
 def _settings(partitions: Sequence[str], cases: Cases) -> Iterator[tuple[dict[str, Any], Setting]]:
     for case in cases:
-        own = {name: value for name, value in case.items() if name != "dataset"}
-        for partition in map(parse, partitions):
+        own = {name: value for name, value in case.items() if name not in ("dataset", "partitions")}
+        for partition in map(parse, case.get("partitions", partitions)):
             about = {"dataset": case["dataset"], "alpha": getattr(partition, "alpha", None), "method": partition.name}
             yield about, Setting(partition=partition, **own)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fednb.runs.grid import Results
 
 PerLayer = dict[str, Tensor]
+LEAST = torch.finfo(torch.float64).tiny  # in place of a power of 0
 
 
 class TooFewClients(ValueError):
@@ -65,6 +66,28 @@ def variance(x: Tensor, layout: Layout, bands: int = 10) -> PerLayer:
         name: torch.stack([(z - z.mean(0)).abs().square().mean() for z in parts])
         for name, parts in _spectra(x, layout, bands, "ortho").items()
     }
+
+
+def relative_variance(x: Tensor, layout: Layout, bands: int = 10) -> PerLayer:
+    """The share of each band's power that differs between clients, per layer: `[bands]` by name, each from 0 to 1.
+
+    Σ E_k |ẑ_k − E ẑ|² / Σ E_k |ẑ_k|² over the band: 0 where all clients agree, 1 − 1/C where C clients have nothing in
+    common, however much power the band has. 0 for a band without any.
+
+    >>> from fednb.core.vectors import Layout
+    >>> layout = Layout(("fc.weight",), ((1, 4),))
+    >>> x = torch.tensor([[1.0], [3.0]]).expand(2, 4)    # means 1 and 3: of a power of 5 a variance of 1
+    >>> fn.spectra.relative_variance(x, layout, bands=3)["fc.weight"]
+    tensor([0.2000, 0.0000, 0.0000], dtype=torch.float64)
+    """
+    return {
+        name: torch.stack([_power(z - z.mean(0)) / _power(z).clamp_min(LEAST) for z in parts])
+        for name, parts in _spectra(x, layout, bands, "ortho").items()
+    }
+
+
+def _power(z: Tensor) -> Tensor:
+    return z.abs().square().sum()
 
 
 def distances(x: Tensor, layout: Layout, bands: int = 10) -> PerLayer:

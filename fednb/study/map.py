@@ -20,7 +20,8 @@ from fednb.study import notebooks
 from fednb.study.claims import OUTCOMES, outcome_class
 from fednb.study.claims.claim import WEIGHTS
 from fednb.study.paper import Paper, papers, shelf
-from fednb.study.verify import best, interval, short
+from fednb.study.report import interval, short
+from fednb.study.verify import best
 
 if TYPE_CHECKING:
     import pandas as pd

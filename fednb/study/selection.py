@@ -36,10 +36,13 @@ class Selection:
 
     def grid(self, paper: Paper, name: str, scale: str) -> Grid:
         """The wanted part of a paper's grid; BadGrid where no run of it is wanted."""
-        whole = self.whole(paper, name, scale)
+        return self.part(self.whole(paper, name, scale))
+
+    def part(self, whole: Grid) -> Grid:
+        """The wanted cells of a grid; BadGrid where there are none."""
         cells = tuple(whole.cells[i] for i in self.cells(whole))
         if not cells:
-            raise BadGrid(f"grid {whole.name}, {scale}: no run fits {self}")
+            raise BadGrid(f"grid {whole.name}, {whole.scale}: no run fits {self}")
         return replace(whole, cells=cells)
 
     def cells(self, grid: Grid) -> list[int]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from fednb.runs.grid import Results
 
-measurement("class_skew")(skew.class_skew)  # FedFFT Fig. 5, FedSCAM Fig. 18
+measurement("class_skew")(skew.class_skew)  # FedFFT Fig. 5, FedSCAM Fig. 18, FedFSA Fig. 7
 measurement("size_skew")(skew.size_skew)  # FedSCAM Fig. 19
 
 

@@ -15,7 +15,7 @@ from fednb.engines.objective import one_thread
 from fednb.metrics import embed, features
 from fednb.metrics.cache import Measured, Question
 from fednb.metrics.sample import sample_of
-from fednb.metrics.tidy import about, finished
+from fednb.metrics.tidy import Cloud, about, finished
 from fednb.study.measurements.registry import measurement
 
 if TYPE_CHECKING:
@@ -78,6 +78,42 @@ def discrepancy(results: Results, samples: int | None = None, layer: str = featu
     """
     sound = finished(results)
     return embed.spreads(features.clouds(sound, layer, samples or _by_scale(results), progress=False))
+
+
+@measurement("client_separation")
+def client_separation(results: Results, samples: int | None = None, layer: str = features.PENULTIMATE) -> pd.DataFrame:
+    """The silhouette of the classes among what all clients' models make of them, also by t-SNE (FedWMSAM Fig. 5).
+
+    A point is the mean feature that one client's model has of one class; the probe must keep model. samples: as in
+    `separation`.
+    """
+    import pandas as pd
+
+    rows = []
+    for cloud, plane in _clients_seen(results, samples, layer):
+        y = torch.tensor([row["class"] for row in cloud.rows])
+        rows.append({**cloud.about, "measure": "silhouette (clients)", "value": silhouette(cloud.vectors, y)})
+        in_plane = silhouette(plane[["x", "y"]].to_numpy(), y)
+        rows.append({**cloud.about, "measure": "silhouette (clients, plane)", "value": in_plane})
+    return pd.DataFrame(rows)
+
+
+@measurement("client_points")
+def client_points(results: Results, samples: int | None = None, layer: str = features.PENULTIMATE) -> pd.DataFrame:
+    """Where each client's mean feature of each class lies by t-SNE, x and y (FedWMSAM Fig. 5).
+
+    Each run has axes of its own: features of two models cannot be compared one by one. As in `client_separation`.
+    """
+    import pandas as pd
+
+    return pd.concat([plane for _, plane in _clients_seen(results, samples, layer)], ignore_index=True)
+
+
+def _clients_seen(results: Results, samples: int | None, layer: str) -> Iterator[tuple[Cloud, pd.DataFrame]]:
+    """The mean features of every client and class, of each run and probed round, and where t-SNE puts them."""
+    sound = finished(results)
+    for cloud in features.clouds(sound, layer, samples or _by_scale(results), progress=False):
+        yield cloud, embed.points([cloud], "tsne")
 
 
 def _seen(
