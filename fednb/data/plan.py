@@ -34,15 +34,17 @@ def batches(seed: int, round: int, client: int, n: int, epochs: int, size: int) 
     return torch.from_numpy(out.reshape(epochs * per_epoch, size))
 
 
-def changes(seed: int, round: int, client: int, steps: int, size: int, pad: int, mirror: bool = True) -> Tensor:
+def changes(
+    seed: int, round: int, client: int, steps: int, size: int, pad: int, mirror: bool = True, every: bool = False
+) -> Tensor:
     """How each sample is augmented, `[steps, size, 3]`: flip (0 or 1), and the crop's corner in the padded image.
 
     FL-Simulator's: half of the images are flipped, and half (drawn apart) are cropped from a border of `pad` zeros;
-    the corner (pad, pad) is the image itself. Without `mirror` nothing is flipped.
+    the corner (pad, pad) is the image itself. Without `mirror` nothing is flipped; with `every` all are cropped.
     """
     rng = stream(seed, "augment", round, client)
     flip = (rng.random((steps, size)) < 0.5) & mirror
-    moved = rng.random((steps, size)) < 0.5
+    moved = (rng.random((steps, size)) < 0.5) | every
     corner = np.where(moved[..., None], rng.integers(0, 2 * pad + 1, (steps, size, 2)), pad)
     return torch.from_numpy(np.concatenate([flip[..., None].astype(np.int64), corner], axis=-1))
 

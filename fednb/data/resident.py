@@ -21,14 +21,16 @@ class Resident:
     parts: list[Tensor]
     dtype: torch.dtype
     augmented: bool
+    crop_every: bool = False
 
     @classmethod
     def of(
-        cls, data: Dataset, parts: list[np.ndarray], dtype: torch.dtype, augmented: bool, device: torch.device | str
-    ) -> Resident:
+        cls, data: Dataset, parts: list[np.ndarray], dtype: torch.dtype, augmented: bool, device: torch.device | str,
+        crop_every: bool = False,
+    ) -> Resident:  # fmt: skip
         data = _placed(data, torch.device(device))
         lists = [torch.as_tensor(p, dtype=torch.int64) for p in parts]
-        return cls(data, lists, dtype, augmented and (data.flip or data.pad > 0))
+        return cls(data, lists, dtype, augmented and (data.flip or data.pad > 0), crop_every)
 
     @property
     def sizes(self) -> Tensor:
@@ -52,7 +54,7 @@ class Resident:
     def scaling(self) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation per channel, on the data's device."""
         each = torch.tensor([self.data.mean, self.data.std], dtype=self.dtype, device=self.data.x.device)
-        mean, std = each.view(2, -1, 1, 1)
+        mean, std = each.view(2, -1, *[1] * (self.data.x.dim() - 2))
         return mean, std
 
     def inputs(self, x: Tensor) -> Tensor:
@@ -72,7 +74,7 @@ class Resident:
             local = batches(seed, t, i, len(self.parts[i]), epochs, size)
             index[c, :steps] = torch.where(local < 0, -1, self.parts[i][local.clamp_min(0)])
             if how is not None:
-                how[c, :steps] = changes(seed, t, i, steps, size, self.data.pad, self.data.flip)
+                how[c, :steps] = changes(seed, t, i, steps, size, self.data.pad, self.data.flip, self.crop_every)
         device = self.data.x.device
         return ResidentPlan(self, index.to(device), None if how is None else how.to(device))
 

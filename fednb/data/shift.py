@@ -50,6 +50,8 @@ class FeatureShift(Iid):
             return data
         if data.vocabulary:
             raise PartitionFailed(f"{self.name}: {data.name} is text; corruptions are for images.")
+        if data.x.dtype != torch.uint8 or data.x.dim() != 4:
+            raise PartitionFailed(f"{self.name}: {data.name} is {data.x.dtype}; corruptions are for images of uint8.")
         return shifted(data, self, seed, tuple(np.asarray(part, dtype=np.int64).tobytes() for part in parts))
 
 

@@ -1,25 +1,34 @@
 """The data sets by name: found on disk or downloaded, checked, and held once as tensors."""
 
 import difflib
+import re
+import sys
 import threading
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from fednb.base.inputs import shown
+from fednb.base.imports import imported, is_import_path
+from fednb.base.inputs import one_line, shown
 from fednb.data import made
-from fednb.data.dataset import Damaged, DataNotFound, Dataset, Source, UnknownData, check, remark
+from fednb.data.dataset import Damaged, DataNotFound, Dataset, Given, Source, UnknownData, check, remark
 from fednb.data.domains import OFFICE, Domains
 from fednb.data.files import root
 from fednb.data.looks import LOOKS, InLooks
+from fednb.data.own import Preparation, own_source
+from fednb.data.own_folder import BadData
 from fednb.data.pictures import Blood, Cifar, Digits, Idx, TinyImageNet
 from fednb.data.text import LENGTH, UNKNOWN, VOCABULARY, WINDOW, Roles, Topics
 from fednb.data.writers import Writers
 
 __all__ = [
+    "BadData",
     "DataNotFound",
     "Dataset",
     "Source",
     "UnknownData",
+    "add_data",
     "available",
     "find",
     "load",
@@ -110,8 +119,11 @@ _one_at_a_time = threading.RLock()  # a data set may be made of another
 
 def load(name: str) -> Dataset:
     """The data set of that name; letter case, '-' and '_' do not matter. Loaded once per process and folder."""
+    source = find(name)
+    if isinstance(source.reader, Given):
+        return source.reader.data
     with _one_at_a_time:  # threads that ask at the same time get one data set, not two
-        return held(find(name).name, root())
+        return held(source.name, root())
 
 
 def available(name: str) -> str:
@@ -142,7 +154,11 @@ def simplified(name: str) -> str:
 
 
 def find(name: str) -> Source:
-    """The catalogue line of a name."""
+    """The catalogue line of a name; an import path such as "my_package.sets:flowers" is entered when first met."""
+    if name in SOURCES:
+        return SOURCES[name]
+    if is_import_path(name):
+        return _enter(_by_import_path(name))
     known = {simplified(each): source for each, source in SOURCES.items()}
     if simplified(name) in known:
         return known[simplified(name)]
@@ -168,3 +184,79 @@ def held(name: str, folder: Path) -> Dataset:
         name, found.x, found.y, found.x_test, found.y_test, found.classes or s.classes, s.scale, s.mean, s.std, s.pad,
         s.flip, found.vocabulary, found.owner, found.owner_test, remark(s, found),
     )  # fmt: skip
+
+
+NAME = re.compile(r"[A-Za-z0-9][\w.+ -]{0,59}")
+OF_THE_CATALOGUE = frozenset(map(simplified, SOURCES))
+
+
+def add_data(
+    name: str, train: Any, test: Any = None, owners: Any = None, *, classes: int | None = None,
+    mean: float | Sequence[float] | None = None, std: float | Sequence[float] | None = None, scale: float | None = None,
+    augment: str = "none", vocabulary: int = 0, channels: str = "", size: Any = None, columns: Any = None,
+) -> None:  # fmt: skip
+    """Enter data of your own under a name, for `fn.Setting(data=name)` in this process.
+
+    train, test: pairs (x, y) of arrays, tensors or lists; or torch data sets whose items are such pairs, which are read
+    once; or folders that have a folder of images for each class; or tables of Hugging Face's `datasets`. One folder
+    with `train` and `test` in it, or one dictionary with both, is enough. A number as test, such as 0.2, holds that
+    share of each class out of train. x is `[n, ...]`: images `[n, height, width]`, with channels first or last, or
+    numbers `[n, features]`. y is `[n]`: classes from 0 on, or their names.
+    owners: who each training sample belongs to, `[n]`, for partition="natural"; a pair of arrays also says it of the
+    test samples. classes: how many there are, where not every one has a training sample.
+    mean, std: a number, or one for each channel; those of the training samples without it. They apply after a
+    division by scale: 255 for uint8, 1 for other numbers. augment: of training images, "flip", "crop(4)" or both with
+    a + between them. vocabulary: x are texts, `[n, length]` of tokens below this number. channels: "first" or "last"
+    where that cannot be seen. size: (height, width) to which images of folders and tables are brought. columns: names
+    of a table's columns of samples and labels.
+
+    A run's key has a fingerprint of all this. A name can be used again: other data replace the former, which is said.
+
+    >>> x = np.arange(480, dtype=np.uint8).reshape(30, 4, 4)
+    >>> fn.add_data("stripes", train=(x, np.arange(30) % 3), test=0.2)
+    >>> setting = fn.Setting(data="stripes", partition="iid", clients=2)
+    >>> fn.class_counts(setting).sum(0).tolist()
+    [8, 8, 8]
+    """
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise BadData(f"data {shown(name)}: must be a name of letters, digits, '-' and '_'")
+    if simplified(name) in OF_THE_CATALOGUE:
+        raise BadData(f"data {name!r} is a data set of the catalogue (`fednb ls data`); take another name")
+    how = Preparation(classes, mean, std, scale, augment, vocabulary, channels)
+    _enter(own_source(name, train, test, owners, how, size, columns))
+
+
+def _enter(source: Source) -> Source:
+    """Keep the line of a user's data; where other data have its name, they go, and that is said."""
+    former = next((known for known in SOURCES.values() if simplified(known.name) == simplified(source.name)), None)
+    if former is not None and former.reader == source.reader and former.name == source.name:
+        return former  # what is held of it on devices stays
+    if former is not None:
+        print(f"fednb: data {former.name!r} are replaced by others", file=sys.stderr)
+        del SOURCES[former.name]
+    SOURCES[source.name] = source
+    return source
+
+
+def _by_import_path(path: str) -> Source:
+    """The data that an import path stands for: what `add_data` takes as train, or a table of all that it takes.
+
+    A function without arguments is called for it.
+    """
+    found = imported(path)
+    if callable(found) and not hasattr(found, "__getitem__"):
+        try:
+            found = found()
+        except Exception as error:  # of a user's code
+            raise BadData(f"{path!r}: {type(error).__name__}: {one_line(str(error))}") from error
+    told: dict[str, Any] = {"train": found}
+    if isinstance(found, Mapping) and not hasattr(found, "column_names"):
+        told = dict(found)
+    elif isinstance(found, tuple | list) and len(found) == 2:
+        told = dict(zip(("train", "test"), found, strict=True))
+    train, test, owners, size, columns = (told.pop(n, None) for n in ("train", "test", "owners", "size", "columns"))
+    try:
+        how = Preparation(**told)
+    except TypeError as error:
+        raise BadData(f"{path!r}: {one_line(str(error)).partition('()')[2].strip()}; see `help(fn.add_data)`") from None
+    return own_source(path, train, test, owners, how, size, columns)

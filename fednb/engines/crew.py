@@ -22,6 +22,7 @@ class Crew:
         self.owner = os.getpid()  # a fork of this process has no workers
         self.orders: list[tuple] = []  # what every worker has been told, in order
         self.data: object = None  # the data set that they hold
+        self.own: dict[str, int] = {}  # the models of a user that they were told, by name
         self.losses = 0
         self.members: list[Member] = []
         with self._whole():

@@ -38,7 +38,8 @@ def train_one(problem: Problem, method: Method, s: Server, client: int, rows: di
     """One client's round; returns it with the count of numbers that it received."""
     plan = problem.plan(s.t, [client])
     k = problem.cohort(method, s, [client], rows, single_oracle(problem.objective, plan))
-    down = observed_local(method, k, s)
+    with problem.drawing(s.t, client):
+        down = observed_local(method, k, s)
     return k, down
 
 

@@ -35,19 +35,23 @@ class Objective:
     Gradients, scores and answers that nobody differentiates are computed in the run's arithmetic from wherever they are
     asked for. A caller that differentiates `outputs` or a loss itself does so inside `arithmetic()`, backward pass and
     all; outside it is refused.
+    mark: what tells a user's own model from others that look like it. draws: the model answers by chance in training.
+    Parameters that require no gradient are no part of the vector.
     """
 
-    def __init__(self, model: nn.Module, precision: str = "fp32") -> None:
+    def __init__(self, model: nn.Module, precision: str = "fp32", mark: str = "") -> None:
         self.model = model
         self.precision = precision
-        self.layout = Layout.of_parameters(model)
+        self.mark = mark
+        self.draws = False
+        self.layout = Layout.of({name: p for name, p in model.named_parameters() if p.requires_grad})
         self.buffers = Layout.of({k: v for k, v in model.named_buffers() if v.is_floating_point()})
         self.fixed = 0
 
     @cached_property
     def form(self) -> str:
         """What is computed here apart from the weights: the precision, and the model in words."""
-        return f"{self.precision} {self.model!r}"
+        return f"{self.precision} {self.model!r}{self.mark}"
 
     def by_itself(self) -> Objective:
         """This objective with a model of its own: a model must not be called by two threads at the same time."""

@@ -16,10 +16,12 @@ from fednb.base.processes.shared import Shared
 from fednb.core.record import Cohort, Server
 from fednb.core.rounds import Method, blank
 from fednb.data.dataset import TENSORS, Dataset
+from fednb.data.labels import Iid
 from fednb.engines.crew import Crew
 from fednb.engines.loop import joined, total
 from fednb.engines.problem import Problem
 from fednb.engines.setting import Setting
+from fednb.models import own_of
 
 _crew: Crew | None = None
 
@@ -50,7 +52,12 @@ class Pool:
     def __init__(self, problem: Problem, setting: Setting, seed: int, data: Dataset, parts: list[np.ndarray],
                  workers: int) -> None:  # fmt: skip
         self.problem = problem
-        self.crew = crew(workers)
+        self.crew, own = crew(workers), own_of(setting.model)
+        if own is not None and self.crew.own.get(own.name, own.serial) != own.serial:
+            dismiss()  # workers may have imported what the former model of that name was made of
+            self.crew = crew(workers)
+        if own is not None:
+            self.crew.own[own.name] = own.serial
         self.crew.losses = 0
         if self.crew.data is not data:  # not by name: another folder may hold another set of that name
             tensors = {name: getattr(data, name) for name in TENSORS}
@@ -58,7 +65,8 @@ class Pool:
             frame = replace(data, **nothing, owner=None, owner_test=None)  # who holds what is in the parts
             self.crew.tell("data", data.name, frame, Shared(tensors))
             self.crew.data = data
-        self.crew.tell("work_on", setting, seed, data.name, parts)
+        plain = setting.but(partition=Iid())  # who holds what is in the parts
+        self.crew.tell("work_on", plain, seed, data.name, parts, own and replace(own, origin=None))
         self.rows: dict[str, Tensor] = {}
         self.server: dict[str, Tensor] = {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count
@@ -18,8 +19,9 @@ from fednb.data.plan import Plan, step_count
 from fednb.data.resident import Resident
 from fednb.data.sources import Dataset, load
 from fednb.engines.objective import Objective
+from fednb.engines.own import TRIED, draws, seeded
 from fednb.engines.setting import Setting
-from fednb.models import build
+from fednb.models import build, own_of
 
 CHUNK = {"cpu": 500, "cuda": 5000}  # test samples scored at a time: fixed, so that sums have one order
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.float32, "fp64": torch.float64}  # of the weights
@@ -42,6 +44,13 @@ class Problem(Population):
         assert self.samples is not None
         x, y = (part[self.own[client]] for part in self.samples)
         return 100.0 * int(self.objective.score(w, b, self.inputs(x), y)[0]) / len(y)
+
+    def drawing(self, t: int, client: int) -> AbstractContextManager[None]:
+        """A block in which a model that answers by chance draws by the seed, the round and the client."""
+        if not self.objective.draws:
+            return nullcontext()
+        device = next(self.objective.model.parameters()).device
+        return seeded(self.seed, "model", t, client, device=device)
 
     def chunks(self) -> int:
         """How many pieces the test set is scored in."""
@@ -127,24 +136,54 @@ def _cut(parts: list[np.ndarray], share: float) -> tuple[list[np.ndarray], list[
 
 
 def clients_of(setting: Setting, seed: int, data: Dataset) -> list[np.ndarray]:
-    """Each client's sample indices; a smaller training set is a random subset, the same for every partition."""
+    """Each client's training samples, as indices; `samples` of all are one random subset, whatever the partition."""
+    return _shared_out(setting, seed, data)[1]
+
+
+def validation_of(setting: Setting, seed: int, data: Dataset) -> np.ndarray:
+    """The samples that the setting holds out for validation, as indices; no client trains on them."""
+    return _shared_out(setting, seed, data)[2]
+
+
+def _shared_out(setting: Setting, seed: int, data: Dataset) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
+    """Who has which samples: each client with its own validation samples, each without them, and the validation set."""
     chosen = np.arange(len(data.y))
     if setting.samples is not None and setting.samples < len(chosen):
         chosen = np.sort(stream(seed, "samples").permutation(len(chosen))[: setting.samples])
+    server = setting.validation_on == "server"
+    held = _some(chosen, setting.validation, stream(seed, "validation")) if server else chosen[:0]
+    chosen = np.setdiff1d(chosen, held)
     owner = None if data.owner is None else data.owner.cpu().numpy()[chosen]
     parts = setting.partition.split(data.y.cpu().numpy()[chosen], setting.clients, seed, owner)
+    parts = _nobody_empty([chosen[p] for p in parts], str(setting.partition), "raise its minimum to 1")
+    if server or not setting.validation:
+        return parts, parts, held
+    each = [_some(p, setting.validation, stream(seed, "validation", i)) for i, p in enumerate(parts)]
+    held = np.unique(np.concatenate(each))
+    kept = [p[~np.isin(p, held)] for p in parts]  # nobody trains on what another one, who has it too, holds out
+    return parts, _nobody_empty(kept, f"validation = {setting.validation}", "lower it"), held
+
+
+def _some(part: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
+    """A random share of some samples: at least one, and not all; none where the share is 0."""
+    mine = np.unique(part)
+    return rng.permutation(mine)[: min(max(1, round(share * len(mine))), len(mine) - 1) if share else 0]
+
+
+def _nobody_empty(parts: list[np.ndarray], what: str, remedy: str) -> list[np.ndarray]:
+    """These parts; PartitionFailed where a client has nothing."""
     if empty := [i for i, p in enumerate(parts) if len(p) == 0]:
-        raise PartitionFailed(f"{setting.partition} leaves client {empty[0]} without samples; raise its minimum to 1")
-    return [chosen[p] for p in parts]
+        raise PartitionFailed(f"{what} leaves client {empty[0]} without samples; {remedy}")
+    return parts
 
 
 def dealt(
     setting: Setting, seed: int, data: Dataset | None = None, parts: list[np.ndarray] | None = None
 ) -> tuple[Dataset, list[np.ndarray]]:
-    """The data as the clients see it, and each client's samples of it."""
+    """The data as the clients see it, and each client's training samples of it."""
     data = data_of(setting) if data is None else data
-    parts = clients_of(setting, seed, data) if parts is None else parts
-    return setting.partition.changed(data, parts, seed), parts
+    whole, parts = _shared_out(setting, seed, data)[:2] if parts is None else (parts, parts)
+    return setting.partition.changed(data, whole, seed), parts
 
 
 def class_counts(setting: Setting, seed: int = 0) -> np.ndarray:
@@ -158,6 +197,17 @@ def class_counts(setting: Setting, seed: int = 0) -> np.ndarray:
     return counts(data.y.numpy(), clients_of(setting, seed, data), data.classes)
 
 
+def _objective(setting: Setting, seed: int, data: Dataset, home: Resident, device: str | torch.device) -> Objective:
+    """The setting's model with its first weights, as a function of them; a user's own is tried on some samples."""
+    model = build(setting.model, data.classes, data.input, seed=seed).to(device, home.dtype)
+    own = own_of(setting.model)
+    if own is None:
+        return Objective(model, setting.precision)
+    objective = Objective(model, setting.precision, f" {own.serial} {seed}")  # what is not trained may be drawn by it
+    objective.draws = draws(objective, home.inputs(home.data.x[:TRIED]))
+    return objective
+
+
 def problem_of(
     setting: Setting, seed: int, device: str | torch.device = "cpu", data: Dataset | None = None,
     parts: list[np.ndarray] | None = None,
@@ -169,9 +219,8 @@ def problem_of(
     if setting.evaluation == "personal":
         parts, own = own_split(setting, seed, parts)
     dtype = DTYPES[setting.precision]
-    home = Resident.of(data, parts, dtype, setting.augment, device)
-    model = build(setting.model, data.classes, data.input, seed=seed).to(device, dtype)
-    objective = Objective(model, setting.precision)
+    home = Resident.of(data, parts, dtype, setting.augment, device, setting.crop == "every")
+    objective = _objective(setting, seed, data, home, device)
     return Problem(
         objective,
         lambda t, ids: home.plan(seed, t, list(ids), setting.epochs, setting.batch),

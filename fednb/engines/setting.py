@@ -74,12 +74,12 @@ class Setting:
     100
     """
 
-    data: str = field(default="digits", metadata={"help": "data set, see `fednb ls data`"})
+    data: str = field(default="digits", metadata={"help": "data set, see `fednb ls data`; or an import path"})
     partition: Partition = field(
         default_factory=lambda: Dirichlet(alpha=0.6),
         metadata={"help": "how samples go to clients, such as 'dirichlet(alpha=0.1)', 'iid', 'natural'"},
     )
-    model: str = field(default="cnn-small", metadata={"help": "model, see `fednb ls models`"})
+    model: str = field(default="cnn-small", metadata={"help": "model, see `fednb ls models`; or an import path"})
     clients: int = _whole(10, "number of clients")
     participation: float = _number(0.5, "above 0 and at most 1", lambda v: 0 < v <= 1, "share of clients in a round")
     sampling: str = _choice(
@@ -111,6 +111,17 @@ class Setting:
     held_out: float = _quiet(
         _number(0.0, "at least 0 and below 1", lambda v: 0 <= v < 1, "share of the training data to test on instead")
     )
+    validation: float = _quiet(
+        _number(0.0, "at least 0 and below 1", lambda v: 0 <= v < 1, "share of the training data to choose by")
+    )
+    validation_on: str = _quiet(
+        _choice(
+            "clients", ("clients", "server"), "whose the validation data are: a share of each client's, or no one's"
+        )
+    )
+    crop: str = _quiet(
+        _choice("half", ("half", "every"), "augmentation crops half of the images, as FL-Simulator does, or every one")
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "data", find_data(self.data).name)  # one spelling, one key
@@ -120,6 +131,9 @@ class Setting:
             object.__setattr__(self, f.name, _checked(f, getattr(self, f.name)))
         if not isinstance(self.augment, bool):
             raise BadSetting(f"augment = {shown(self.augment)}: must be true or false")
+        if self.validation and self.evaluation == "personal":
+            raise BadSetting(f"validation = {self.validation}: clients with a test split of their own have none; "
+                             f"held_out = {self.validation} holds samples out of their training splits")  # fmt: skip
         if self.sampling != "fixed" and self.participation * self.clients < FEWEST:
             raise BadSetting(
                 f"participation = {self.participation}: with a coin for each of {self.clients} clients hardly anybody "

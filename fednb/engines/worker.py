@@ -15,6 +15,7 @@ from fednb.data.sources import Dataset
 from fednb.engines.loop import train_one
 from fednb.engines.problem import Problem, problem_of
 from fednb.engines.setting import Setting
+from fednb.models import MODELS, OwnModel
 
 
 class Worker:
@@ -30,8 +31,10 @@ class Worker:
         """Hold a data set that the parent shares."""
         self.sets = {key: replace(frame, **tensors)}
 
-    def work_on(self, setting: Setting, seed: int, key: str, parts: list) -> None:
-        """Build the problem of a run."""
+    def work_on(self, setting: Setting, seed: int, key: str, parts: list, own: OwnModel | None) -> None:
+        """Build the problem of a run; own: its model, where that is a user's."""
+        if own is not None:
+            MODELS[setting.model] = own
         self.problem = problem_of(setting, seed, data=self.sets[key], parts=parts)
 
     def arena(self, rows: dict[str, torch.Tensor], server: dict[str, torch.Tensor]) -> None:

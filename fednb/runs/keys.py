@@ -12,7 +12,9 @@ from fednb import models
 from fednb.base.codetext import Unreadable, describe, is_outside
 from fednb.base.streams import whole_seed
 from fednb.core.rounds import Method
+from fednb.data.dataset import Given, Source
 from fednb.data.sources import find as find_data
+from fednb.data.sources import load
 from fednb.engines.setting import Setting
 
 RESULTS = 3  # part of every key; raise it when a change makes the same setting give other numbers
@@ -45,5 +47,12 @@ def key_of(description: Any) -> str:
 
 def _registered(setting: Setting) -> list[Any]:
     """The setting's model and data where somebody else has entered them under a name of their own."""
-    entered = [models.MODELS[setting.model], find_data(setting.data).reader]
-    return [each for each in entered if is_outside(each)]
+    source, own = find_data(setting.data), models.own_of(setting.model)
+    outside = [each for each in (models.MODELS[setting.model], source.reader) if is_outside(each)]
+    given = [source.reader] if isinstance(source.reader, Given) else []
+    return outside + given + ([own.identity(*_shape(source), source.text)] if own else [])
+
+
+def _shape(source: Source) -> tuple[int, tuple[int, ...]]:
+    """The number of classes of a data set and the shape of its samples; read from the data where nobody else knows."""
+    return (source.classes, source.shape) if source.classes else (load(source.name).classes, load(source.name).input)

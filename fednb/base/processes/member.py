@@ -147,6 +147,9 @@ def serve(line: Connection, worker: object) -> None:
             what, *given = receive(line)
         except (EOFError, ConnectionResetError):
             return
+        except Exception as error:  # a message that cannot be read here, and what comes after it neither
+            line.send(("failed", f"{type(error).__name__}: {error}", traceback.format_exc()))
+            return
         try:
             answer: tuple[Any, ...] = ("done", getattr(worker, what)(*given))
         except Exception as error:

@@ -10,11 +10,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
+from typing import Any
 
+import cloudpickle
 import torch
 from torch import Tensor
 
+from fednb.base.inputs import one_line
+
 PAGE = 4096  # every tensor begins where a page does
+
+
+class NotSendable(ValueError):
+    """An object that cannot be copied to another process, such as an open file."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +80,21 @@ def _view(whole: mmap.mmap | bytes, offset: int, shape: tuple[int, ...], dtype: 
     return torch.frombuffer(whole, dtype=dtype, count=count, offset=offset).view(shape)
 
 
+def packed(thing: Any) -> bytes:
+    """A thing as bytes for another process; NotSendable where it has none.
+
+    Functions and classes of a notebook or script, which no other process can import, travel with their code.
+    """
+    try:
+        return cloudpickle.dumps(thing)
+    except Exception as error:  # whatever an object raises that cannot be copied
+        why = f"{type(error).__name__}: {one_line(str(error))}"
+        raise NotSendable(f"worker processes cannot be told: {why}; use engine='loop'") from error
+
+
 def send(line: Connection, message: tuple, pid: int) -> None:
     """Send a message to process `pid`; of shared tensors it gets the description, and then the descriptor."""
-    line.send(tuple(x.about if isinstance(x, Shared) else x for x in message))
+    line.send_bytes(packed(tuple(x.about if isinstance(x, Shared) else x for x in message)))
     for x in message:
         if isinstance(x, Shared):
             send_handle(line, x.handle, pid)
