@@ -113,7 +113,7 @@ def test_looks_before_training_are_captured_too(name, looks):
 
 def test_looks_are_not_captured_where_the_steps_would_have_no_room(monkeypatch, capsys):
     _, wanted, counted = rounds(method("FedSCAM"), "eager")
-    monkeypatch.setattr("fednb.engines.stacked._free", lambda device: -1)
+    monkeypatch.setattr("fednb.engines.stacked.free_bytes", lambda device: -1)
     engine, w, seen = rounds(method("FedSCAM"), "graph")
     torch.testing.assert_close(w, wanted, rtol=0, atol=1e-12)
     assert engine.looks == {(None,): None} and len(engine.shared.known) == 1 and seen == counted

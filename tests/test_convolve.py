@@ -7,14 +7,18 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from fednb.engines.convolve import FORMS, _summed, channels_last
 
 aten = torch.ops.aten
+# channels in, out, kernel, stride, padding, side
+POINTWISE, SHORTCUT, IMAGE = (16, 32, 1, 1, 0, 6), (16, 32, 1, 2, 0, 6), (3, 16, 3, 1, 1, 6)
 CASES = [
-    # channels in, out, kernel, stride, padding, side
     (16, 16, 3, 1, 1, 6),  # the library's own, channels last
-    (16, 32, 3, 2, 1, 6),
-    (16, 32, 1, 1, 0, 6),
-    (16, 32, 1, 2, 0, 6),  # a shortcut
+    (16, 32, 3, 2, 1, 6),  # in strides
+    (16, 32, 3, 2, 1, 7),
+    (8, 16, 3, 3, 0, 8),
+    (8, 16, 2, 2, 0, 6),
+    POINTWISE,
+    SHORTCUT,
     (16, 32, 1, 2, 0, 7),
-    (3, 16, 3, 1, 1, 6),
+    IMAGE,
     (1, 8, 5, 1, 0, 8),
     (3, 8, 7, 2, 3, 9),
     (3, 8, 1, 1, 1, 5),  # one by one, but with a rim of zeros
@@ -60,16 +64,28 @@ def test_forms_have_its_gradients(case, mask):
 
 def test_small_kernels_and_few_channels_become_products_and_the_library_has_the_rest():
     """1x1 kernels, 3 channels to 16: no convolution is left. Others, also one to one: one, with the channels last."""
-    for case, left in ((CASES[3], 0), (CASES[5], 0), (CASES[0], 1), ((1, 1, 3, 1, 1, 6), 1)):
+    for case, left in ((SHORTCUT, 0), (IMAGE, 0), (CASES[0], 1), ((1, 1, 3, 1, 1, 6), 1)):
         x, w, _, how = given(case, 3, False)
         targets = traced(lambda x, w: aten.convolution(x, w, None, *how), x, w)[1]  # noqa: B023
         assert targets.count(aten.convolution.default) == left
         assert targets.count(aten.clone.default) >= 2 * left
 
 
+def test_the_gradient_of_an_image_that_was_crossed_in_strides_is_a_convolution_without():
+    """Of several groups: the library is asked for the kernels' gradient alone. One group is left to it."""
+    for groups in (3, 1):
+        x, w, _, how = given(CASES[1], groups, False)
+        g = aten.convolution(x, w, None, *how)
+        back = lambda g, x, w: aten.convolution_backward(g, x, w, None, *how, (True, True, False))[:2]  # noqa: B023, E731
+        nodes = traced(back, g, x, w)[0].graph.nodes
+        asked = [node.args[-1][0] for node in nodes if node.target == aten.convolution_backward.default]
+        strides = [node.args[3] for node in nodes if node.target == aten.convolution.default]
+        assert (asked, strides) == (([False], [[1, 1]]) if groups == 3 else ([True], []))
+
+
 def test_what_patches_are_taken_of_is_in_memory():
     """Once for each time that patches are taken; a 1x1 kernel sees every number once."""
-    for case, times in ((CASES[5], 1), (CASES[2], 0)):
+    for case, times in ((IMAGE, 1), (POINTWISE, 0)):
         x, w, _, how = given(case, 3, False)
         targets = traced(lambda x, w: aten.convolution(2 * x, w, None, *how), x, w)[1]  # noqa: B023
         assert targets.count(torch.ops.fednb.held.default) == times

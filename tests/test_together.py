@@ -1,10 +1,13 @@
 """Many runs in one process: each is the run that it would be alone, and an interrupted table goes on."""
 
+import threading
+
 import pandas as pd
 import pytest
 
 import fednb as fn
 from fednb.base.locks import lock
+from fednb.engines.stacked import SharedSteps
 from fednb.runs import together
 from fednb.runs.experiment import run, run_of
 from fednb.runs.grid import Grid
@@ -87,6 +90,53 @@ def test_whoever_stops_listening_stops_the_runs_and_loses_no_round():
     assert rest.status == "running" and 0 < len(rest.rows) < 500
     with lock(rest.entry.folder / "lock", wait=False):
         pass  # nobody is at work on it any more
+
+
+@pytest.fixture
+def begun_early(monkeypatch):
+    """Memory for runs that are begun early, and who asked for lanes: FedAvg's runs wait until SCAFFOLD's first has."""
+    scaffold = threading.Event()
+    plain = SharedSteps.lanes_for
+
+    def noting(self, trip, *rest):
+        lanes = plain(self, trip, *rest)
+        if trip.method == SCAFFOLD:
+            scaffold.set()
+        return lanes
+
+    monkeypatch.setattr(SharedSteps, "lanes_for", noting)
+    monkeypatch.setattr(together, "_has_room", lambda device: True)
+    return scaffold
+
+
+def test_steps_of_another_kind_are_made_before_it_is_their_turn(monkeypatch, store, begun_early):
+    """Two at a time: SCAFFOLD's lanes are there before FedAvg's runs end, and its rounds come after one has ended."""
+    rows = []
+
+    def on_round(at, row):
+        rows.append((at, row["round"]))
+        if WANTED[at].method == FEDAVG and row["round"] == 1:
+            assert begun_early.wait(60)
+
+    found = dict(run_all(WANTED, engine="stacked", device="cpu", at_once=2, on_round=on_round))
+    first, last = rows.index((2, 0)), min(rows.index((0, 2)), rows.index((1, 2)))
+    assert last < first
+    for at, wanted in enumerate(made_alone(monkeypatch, store / "other")):
+        pd.testing.assert_frame_equal(numbers(found[at]), numbers(wanted), rtol=0, atol=1e-10)
+
+
+def test_a_run_that_waits_for_its_turn_ends_with_the_time(monkeypatch, begun_early):
+    """It has taken no round, and the next call makes it."""
+    clock = [0.0]
+    monkeypatch.setattr(together.time, "monotonic", lambda: clock[0])
+
+    def on_round(at, row):
+        assert begun_early.wait(60)
+        clock[0] = 2.0
+
+    assert list(run_all(WANTED, engine="stacked", device="cpu", at_once=2, until=1.0, on_round=on_round)) == []
+    assert run_of(SETTING, SCAFFOLD, 0).rows == []
+    assert len(dict(run_all(WANTED, engine="stacked", device="cpu", at_once=2))) == 4
 
 
 def test_a_grid_on_a_gpu_makes_its_missing_runs_together(monkeypatch):

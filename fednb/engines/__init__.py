@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, sqrt
 
 import torch
 
+from fednb.base.processes.shared import NotSendable, packed
 from fednb.core.rounds import Method
 from fednb.engines.loop import Loop
+from fednb.engines.own import why_not_stacked
 from fednb.engines.pool import Pool
-from fednb.engines.problem import dealt, problem_of
+from fednb.engines.problem import Problem, dealt, problem_of
 from fednb.engines.setting import Setting
 from fednb.engines.stacked import MODES, SharedSteps, Stacked, mode_of
+from fednb.models import own_of
 
 ENGINES = ("auto", "loop", "pool", "stacked", *(f"stacked:{mode}" for mode in MODES))
 SMALL = 1e9  # samples seen times weights: a run of about ten seconds, below which starting workers does not pay
@@ -27,10 +32,14 @@ _one_at_a_time = threading.Lock()
 
 @dataclass(frozen=True)
 class Company:
-    """Other runs of this process: what they share on the device, and how many train in the same lanes at a time."""
+    """Other runs of this process: what they share on the device, and how many train in the same lanes at a time.
+
+    turn: called before a run takes steps, when all that they need is made; it returns when the run may go on.
+    """
 
     shared: SharedSteps | None = None
     runs: int = 1
+    turn: Callable[[], None] = lambda: None
 
 
 class BadEngine(ValueError):
@@ -68,8 +77,12 @@ def choose(
     with _one_at_a_time:  # what several threads were to load or place at the same time would be there several times
         data, parts = dealt(setting, seed)
         problem = problem_of(setting, seed, where, data, parts)
+    asked, size = name, (problem.objective.layout.total, sum(map(len, parts)))
     if name == "auto":
-        name = _automatic(setting, method, where, problem.objective.layout.total, sum(map(len, parts)))
+        name = _automatic(setting, method, where, *size)
+    if name.startswith("stacked") and own_of(setting.model) and (why := _why_not_stacked(problem)):
+        name = "loop" if where.type == "cuda" else _automatic(setting, method, where, *size)
+        _say_once(f"fednb: model {setting.model!r} {why}: engine {name!r} in place of {asked!r}")
     if name == "pool":
         if where.type != "cpu":
             raise BadEngine("engine = 'pool' runs on the CPU; use device='cpu', or engine='stacked'")
@@ -80,7 +93,7 @@ def choose(
     mode = name.partition(":")[2] or mode_of(where, beside.runs * setting.rounds * int(problem.steps.max()))
     if mode != "eager" and where.type != "cuda":
         raise BadEngine(f"engine = {name!r}: steps are captured on a GPU; use 'stacked', or device='cuda'")
-    return Stacked(problem, mode, room=expected(setting), shared=beside.shared, runs=beside.runs)
+    return Stacked(problem, mode, room=expected(setting), shared=beside.shared, runs=beside.runs, turn=beside.turn)
 
 
 def suits(setting: Setting, where: torch.device) -> None:
@@ -101,8 +114,29 @@ def _automatic(setting: Setting, method: Method, device: torch.device, P: int, s
     if device.type == "cuda":
         return "loop" if setting.model.endswith("-bn") or "-bn-" in setting.model else "stacked"
     work = setting.rounds * setting.participation * setting.epochs * samples * P
-    local = any(type(p).__module__ == "__main__" for p in method.parts)  # from a notebook: only this process has it
-    return "loop" if local or cores() == 1 or work < SMALL or os.name != "posix" else "pool"
+    if cores() == 1 or work < SMALL or os.name != "posix":
+        return "loop"
+    try:
+        packed((method, own_of(setting.model)))
+    except NotSendable:
+        return "loop"
+    return "pool"
+
+
+def _why_not_stacked(problem: Problem) -> str:
+    """The reason why a user's own model cannot be stacked; an empty text where it can."""
+    assert problem.samples is not None
+    x, y = (part[:4] for part in problem.samples)
+    return why_not_stacked(problem.objective, problem.inputs(x), y)
+
+
+_said: set[str] = set()
+
+
+def _say_once(line: str) -> None:
+    if line not in _said:
+        print(line, file=sys.stderr)
+    _said.add(line)
 
 
 def cores() -> int:

@@ -2,8 +2,10 @@
 
 Under vmap the clients' convolutions become one with a group for each client. Vendor libraries do these well with the
 channels last, except for 1x1 kernels and for images of few channels, which they take group by group: those are matrix
-products here, of what the kernel sees at each place. `FORMS` goes to the tracer, which puts them in the place of what
-it meets; a form answers NotImplemented where the library is to do it.
+products here, of what the kernel sees at each place. So they take the gradient of an image that a kernel crossed in
+strides: here that is the convolution without strides that it equals, of the output's gradient with zeros between its
+places. `FORMS` goes to the tracer, which puts them in the place of what it meets; a form answers NotImplemented where
+the library is to do it.
 """
 
 from __future__ import annotations
@@ -40,7 +42,12 @@ def convolution_backward(
 ) -> Any:  # fmt: skip
     """The gradients of x, w and the bias (where the mask wants them) from that of the output, g."""
     if not _is_product(x, w, padding, transposed, groups) or (mask[0] and not _pointwise(w, padding)):
-        return NotImplemented
+        if not (mask[0] and _strides(w, stride, transposed, groups)):
+            return NotImplemented
+        rest = (False, *mask[1:])
+        how = (stride, padding, dilation, transposed, output_padding, groups)
+        others = torch.ops.aten.convolution_backward(g, x, w, bias_sizes, *how, rest) if any(rest) else (None,) * 3
+        return _of_image(g, x, w, stride, padding, dilation, groups), *others[1:]
     back = _rows(g, groups)
     of_x = of_w = None
     if mask[0]:
@@ -70,6 +77,22 @@ def _is_product(x: Tensor, w: Tensor, padding: Pair, transposed: bool, groups: i
     if x.dim() != 4 or transposed:
         return False
     return _pointwise(w, padding) or (w.shape[1] <= FEW and len(w) >= MANY * groups)
+
+
+def _strides(w: Tensor, stride: Pair, transposed: bool, groups: int) -> bool:
+    """True where a kernel of each of several groups crosses images in strides."""
+    return w.dim() == 4 and groups > 1 and max(stride) > 1 and not transposed
+
+
+def _of_image(g: Tensor, x: Tensor, w: Tensor, stride: Pair, padding: Pair, dilation: Pair, groups: int) -> Tensor:
+    """The gradient of x: the kernels turned round, over the output's gradient with zeros between its places."""
+    reach = [dilation[i] * (w.shape[2 + i] - 1) for i in (0, 1)]  # from a kernel's first place to its last
+    sides = [x.shape[2 + i] + 2 * padding[i] - reach[i] for i in (0, 1)]
+    spread = g.new_zeros(*g.shape[:2], *sides)
+    spread[:, :, :: stride[0], :: stride[1]] = g
+    kernels = w.view(groups, -1, *w.shape[1:]).transpose(1, 2).flip(-1, -2).flatten(0, 1)
+    rim = [reach[i] - padding[i] for i in (0, 1)]
+    return torch.ops.aten.convolution(spread, kernels, None, [1, 1], rim, dilation, False, [0, 0], groups)
 
 
 def _pointwise(w: Tensor, padding: Pair) -> bool:

@@ -78,6 +78,8 @@ class SharedSteps:
         self.untested: set[str] = set()  # forms of objectives whose tests cannot be captured
         self.making = threading.Lock()  # lanes, which can take a minute: who finds what is known does not wait
         self.scoring = threading.Lock()
+        self.bytes: dict[tuple[object, ...], int] = {}  # for one gradient of one client
+        self.measuring = threading.Lock()
 
     def lanes_for(self, trip: Trip, most: int, form: str, make: Callable[[], Lanes]) -> Lanes | None:
         """Lanes that a trip fits in (see `Lanes.fits`): some that are there, or new; None where they cannot be made."""
@@ -109,6 +111,17 @@ class SharedSteps:
             torch.cuda.empty_cache()
             return make()
 
+    def settled(self) -> bool:
+        """True if there are lanes, and nothing is being made of them or compiled for them."""
+        return bool(self.known) and not self.making.locked() and not any(x.launch.coming for x in tuple(self.known))
+
+    def bytes_of(self, shape: tuple[object, ...], measured: Callable[[], int]) -> int:
+        """What a gradient of this shape takes; measured once, since gradients of other runs would count too."""
+        with self.measuring:
+            if shape not in self.bytes:
+                self.bytes[shape] = measured()
+            return self.bytes[shape]
+
     def score_for(self, problem: Problem, w: Tensor, b: Tensor, mode: str) -> CapturedScore | None:
         """The captured test of a problem; None where it cannot be captured, or not yet: others are being made."""
         with self.scoring:
@@ -131,19 +144,21 @@ class Stacked(Loop):
 
     mode: how steps are taken, see `MODES`. Captured steps are `shared` with other runs of this process.
     room: clients of a wave, at most; 0 for as many as there are. runs: those that will train in the same lanes.
+    turn: see `fednb.engines.Company`.
     """
 
     name = "stacked"
 
     def __init__(
-        self, problem: Problem, mode: str = "eager", room: int = 0, shared: SharedSteps | None = None, runs: int = 1
-    ) -> None:
+        self, problem: Problem, mode: str = "eager", room: int = 0, shared: SharedSteps | None = None, runs: int = 1,
+        turn: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
         if len(problem.objective.buffers):
             raise NeedsGroupNorm(
                 "this model has BatchNorm: clients cannot be stacked. Use its -gn form, or engine='loop' or 'pool'."
             )
         super().__init__(problem)
-        self.mode, self.wanted, self.runs = mode, room, runs
+        self.mode, self.wanted, self.runs, self.turn = mode, room, runs, turn
         self.shared, self.beside_others = shared or SharedSteps(), shared is not None
         self.room = 0  # not known before the first round
         self.taken = 0  # bytes of a GPU for one gradient of one client
@@ -182,7 +197,7 @@ class Stacked(Loop):
     def _look(self, plan: ResidentPlan, w: Tensor, b: Tensor, last: int | None) -> CapturedOracle | None:
         if (last,) not in self.looks:
             try:
-                if 2 * self.room * self.taken > _free(w.device):  # as much as this takes the step will take too
+                if 2 * self.room * self.taken > free_bytes(w.device):  # as much as this takes the step will take too
                     raise RuntimeError("the GPU has no room for another graph beside that of the steps")
                 g = w if last is None else w[:, -self.problem.objective.layout.top(last) :]  # one like it
                 size = self.room, int(self.problem.steps.max())
@@ -196,9 +211,14 @@ class Stacked(Loop):
 
     def _walk(self, plan: ResidentPlan, method: Method, k: Cohort, s: Server) -> None:
         """The steps of a round through lanes; launch by launch where that cannot be."""
-        if k.told:  # a told loss draws by the step's number, in Python
-            return step_by_step(method, k, s)
-        trip, objective = Trip(method, k, s, plan), self.problem.objective
+        trip = None if k.told else Trip(method, k, s, plan)  # a told loss draws by the step's number, in Python
+        lanes = None if trip is None else self._lanes_for(trip)
+        self.turn()
+        return step_by_step(method, k, s) if trip is None or lanes is None else lanes.travel(trip)
+
+    def _lanes_for(self, trip: Trip) -> Lanes | None:
+        """The lanes for a trip's clients, shared with other runs; None where there can be none."""
+        method, k, s, objective = trip.method, trip.k, trip.s, self.problem.objective
         most = max(SHORTEST, 1 << (int(self.problem.steps.max()) - 1).bit_length())
 
         def make() -> Lanes:
@@ -206,8 +226,7 @@ class Stacked(Loop):
             count = min(self._lanes(len(k.ids)), room)
             return Lanes(trip, count, most, objective.by_itself(), stacked_oracle, self.mode)
 
-        lanes = self.shared.lanes_for(trip, most, objective.form, make)
-        return step_by_step(method, k, s) if lanes is None else lanes.travel(trip)
+        return self.shared.lanes_for(trip, most, objective.form, make)
 
     def _lanes(self, clients: int) -> int:
         """As many lanes as the clients of all runs keep busy while the longest of a round is on its way."""
@@ -225,15 +244,20 @@ class Stacked(Loop):
         w, b = s.values(("w", "b")).values()
         if w.device.type != "cuda":
             return len(ids) * self.runs
-        torch.cuda.reset_peak_memory_stats(w.device)
-        before, free = torch.cuda.memory_allocated(w.device), _free(w.device)
-        stacked_oracle(self.problem.objective, self.problem.plan(s.t, [ids[0]]))(w[None], b[None], 0)
-        self.taken = torch.cuda.max_memory_allocated(w.device) - before
+        plan, objective = self.problem.plan(s.t, [ids[0]]), self.problem.objective
+
+        def measured() -> int:
+            torch.cuda.reset_peak_memory_stats(w.device)
+            before = torch.cuda.memory_allocated(w.device)
+            stacked_oracle(objective, plan)(w[None], b[None], 0)
+            return torch.cuda.max_memory_allocated(w.device) - before
+
+        self.taken, free = self.shared.bytes_of((objective.form, plan.at(0)[0].shape), measured), free_bytes(w.device)
         rows = len(blank(method, self.problem.objective.layout, w, b, 1)) + len(method.declared("per_client"))
         return max(1, int(SPARE * free / (self.taken + 2 * rows * w.numel() * w.element_size())))
 
 
-def _free(device: torch.device) -> float:
+def free_bytes(device: torch.device) -> float:
     """Free bytes of a GPU, torch's cache of freed memory included."""
     if device.type != "cuda":
         return inf

@@ -16,12 +16,13 @@ from fednb.core.rounds import Method
 from fednb.engines import Company, device_of
 from fednb.engines.lane_step import alike
 from fednb.engines.setting import Setting
-from fednb.engines.stacked import SharedSteps
+from fednb.engines.stacked import SharedSteps, free_bytes
 from fednb.runs.experiment import Run, fitted, run
 from fednb.runs.probes import Probe
 
 AT_ONCE = 6  # runs on one GPU, such as two methods with three seeds each
 SHARED = ("data", "model", "batch", "epochs", "augment", "precision", "weight_decay", "clip_norm", "evaluation")
+EARLY = 2  # runs with steps of another kind that may be begun before it is their turn, so that these are compiled
 LOOK = 0.2  # seconds between two looks for a signal
 OnRound = Callable[[int, dict[str, Any]], None]
 
@@ -106,32 +107,72 @@ class _Work:
 
 def _threaded(work: _Work, several: int) -> Iterator[tuple[int, Run | Exception]]:
     """Several runs at a time, each in a thread and on a stream of its own; one that ends makes room for the next."""
-    todo, shared, alike = list(range(len(work.wanted))), SharedSteps(), [each.like() for each in work.wanted]
-    ended: queue.SimpleQueue[tuple[int, Run | Exception | None]] = queue.SimpleQueue()
-    at_work: dict[int, threading.Thread] = {}
-
-    def one(at: int) -> None:
-        company = Company(shared, min(several, alike.count(alike[at])))
-        with _own_stream(work.device):
-            ended.put((at, work.make(at, company)))
-
+    line = _Line(work, several)
     try:
-        while at_work or (todo and not work.stopped()):
-            while todo and len(at_work) < several and not work.stopped():
-                at = todo.pop(0)
-                at_work[at] = threading.Thread(target=one, args=(at,), name=f"fednb run {at}")
-                at_work[at].start()
+        while line.threads or (line.todo and not work.stopped()):
+            if not work.stopped():
+                line.move_up()
             try:
-                at, made = ended.get(timeout=LOOK)
+                at, made = line.ended.get(timeout=LOOK)
             except queue.Empty:
                 continue
-            at_work.pop(at).join()
+            line.left(at)
             if made is not None:
                 yield at, made
     finally:
         work.interrupted = True
-        for thread in at_work.values():
+        for thread in line.threads.values():
             thread.join()
+
+
+class _Line:
+    """Runs in the order in which they are wanted: to be begun, begun early and waiting for their turn, at work."""
+
+    def __init__(self, work: _Work, several: int) -> None:
+        self.work, self.several, self.shared = work, several, SharedSteps()
+        self.todo, self.alike = list(range(len(work.wanted))), [each.like() for each in work.wanted]
+        self.begun: set[tuple[Any, ...]] = set()  # kinds of runs of which there was one
+        self.turns: dict[int, threading.Event] = {}  # of those that wait
+        self.threads: dict[int, threading.Thread] = {}
+        self.ended: queue.SimpleQueue[tuple[int, Run | Exception | None]] = queue.SimpleQueue()
+
+    def move_up(self) -> None:
+        """Let as many work as may, those wanted first first; then begin some early."""
+        while (self.todo or self.turns) and len(self.threads) - len(self.turns) < self.several:
+            at = min([*self.todo[:1], *self.turns])
+            self.turns.pop(at).set() if at in self.turns else self._begin(self.todo.pop(0), None)
+        other = [at for at in self.todo if self.alike[at] not in self.begun]
+        if other and len(self.turns) < EARLY and self.shared.settled() and _has_room(self.work.device):
+            self.todo.remove(other[0])
+            self._begin(other[0], threading.Event())
+
+    def left(self, at: int) -> None:
+        """One is over, whether it was its turn or not."""
+        self.threads.pop(at).join()
+        self.turns.pop(at, None)
+
+    def _begin(self, at: int, turn: threading.Event | None) -> None:
+        self.begun.add(self.alike[at])
+        if turn is not None:
+            self.turns[at] = turn
+        self.threads[at] = threading.Thread(target=self._make, args=(at, turn), name=f"fednb run {at}")
+        self.threads[at].start()
+
+    def _make(self, at: int, turn: threading.Event | None) -> None:
+        def wait() -> None:
+            while turn is not None and not turn.wait(LOOK):
+                if self.work.stopped():
+                    raise TimeIsUp
+
+        company = Company(self.shared, min(self.several, self.alike.count(self.alike[at])), wait)
+        with _own_stream(self.work.device):
+            self.ended.put((at, self.work.make(at, company)))
+
+
+def _has_room(device: str) -> bool:
+    """True if half of a GPU's memory is free: steps that are made early would be of fewer clients in less."""
+    where = device_of(device)
+    return where.type == "cuda" and free_bytes(where) > torch.cuda.mem_get_info(where)[1] / 2
 
 
 def _own_stream(device: str) -> AbstractContextManager[object]:
