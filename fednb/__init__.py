@@ -15,10 +15,13 @@ from fednb.base.version import __version__
 from fednb.core.cost import cost
 from fednb.core.record import L, P
 from fednb.core.rounds import Method, Part, part
+from fednb.data.partition import add_partition
+from fednb.data.sources import add_data
 from fednb.engines.federation import Federation
 from fednb.engines.problem import class_counts
 from fednb.engines.replay import replay
 from fednb.engines.setting import Setting
+from fednb.models import add_model
 from fednb.runs.experiment import run
 from fednb.runs.probes import Probe
 
@@ -32,6 +35,10 @@ __all__ = [
     "Probe",
     "Setting",
     "__version__",
+    "add_data",
+    "add_model",
+    "add_partition",
+    "callbacks",
     "card",
     "cka",
     "class_counts",
@@ -42,6 +49,7 @@ __all__ = [
     "features",
     "filters",
     "gains",
+    "grid",
     "hessian",
     "histories",
     "landscape",
@@ -59,6 +67,7 @@ __all__ = [
     "spec_grad_filter",
     "spectra",
     "to_target",
+    "tune",
     "verdict",
 ]  # fmt: skip
 
@@ -78,8 +87,11 @@ _LATER = {
     "skew": ("fednb.metrics.skew", None),
     "to_target": ("fednb.metrics.cost", "to_target"),
     "histories": ("fednb.runs.grid", "histories"),
+    "callbacks": ("fednb.runs.callbacks", None),
     "list_runs": ("fednb.runs.listing", "list_runs"),
     "page": ("fednb.study.page", "Page"),
+    "grid": ("fednb.show.grids", "grid"),
+    "tune": ("fednb.show.grids", "tune"),
     "plots": ("fednb.show.plots", None),
 }
 
@@ -92,3 +104,7 @@ def __getattr__(name: str) -> Any:
     value = found if inside is None else getattr(found, inside)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+import fednb
 from fednb.cli.commands import main
 
 RUN = ["run", "fedfft", "--clients", "3", "--participation", "1", "--rounds", "2", "--epochs", "1", "--batch", "50",
@@ -35,12 +36,20 @@ def test_show_finds_a_run_by_the_beginning_of_its_key(capsys):
     assert "FilterPerturbation" in out and "2 finished rounds" in out
 
 
-@pytest.mark.parametrize("what", ["methods", "papers", "notebooks", "data", "models"])
+@pytest.mark.parametrize("what", ["methods", "papers", "notebooks", "data", "models", "partitions", "grids"])
 def test_lists(what, capsys):
     expected = {"methods": "FedFFT-D", "papers": "specgradfilter", "notebooks": "fedfft/01_fig1", "data": "cifar100",
-                "models": "resnet18-gn-s3"}  # fmt: skip
+                "models": "resnet18-gn-s3", "partitions": "dirichlet(alpha=0.1, minimum=10)",
+                "grids": "Table 3: filtering strategies inside FedSAM"}  # fmt: skip
     assert main(["ls", what]) == 0
-    assert expected[what] in capsys.readouterr().out
+    assert expected[what] in (out := capsys.readouterr().out)
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_the_version_is_told(capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert left.value.code == 0 and capsys.readouterr().out == f"fednb {fednb.__version__}\n"
 
 
 @pytest.mark.parametrize(

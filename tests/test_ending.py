@@ -71,7 +71,7 @@ def test_errors_of_the_machine_are_one_line(error, says, monkeypatch, capsys):
     def fail(asked):
         raise error
 
-    monkeypatch.setattr(cli, "do_ls", fail)
+    monkeypatch.setattr("fednb.cli.lists.do_ls", fail)
     assert cli.main(["ls", "data"]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"fednb: {says}") and said.count("\n") == 1
@@ -84,6 +84,6 @@ def test_errors_of_the_program_are_shown_whole(monkeypatch):
     def fail(asked):
         raise RuntimeError("a slip")
 
-    monkeypatch.setattr(cli, "do_ls", fail)
+    monkeypatch.setattr("fednb.cli.lists.do_ls", fail)
     with pytest.raises(RuntimeError, match="a slip"):
         cli.main(["ls", "data"])

@@ -103,6 +103,8 @@ def test_augmented_batches_agree_between_loop_and_stacked(monkeypatch):
     plain = weights(Loop(problem_of(setting.but(augment=False), 0, data=data)), setting, chosen)
     assert (left - right).abs().max() < 1e-12
     assert (left - plain).abs().max() > 1e-6
+    every = weights(Loop(problem_of(setting.but(crop="every"), 0, data=data)), setting, chosen)
+    assert (left - every).abs().max() > 1e-6
 
 
 @part

@@ -34,6 +34,7 @@ ALLOWED = {
     "scipy",
     "tqdm",
     "safetensors",
+    "cloudpickle",
     "fednb",
     "torchvision",
     *sys.stdlib_module_names,
@@ -46,6 +47,8 @@ OPTIONAL = {  # by folder or file: extras, loaded when they are asked for
     "data/pictures.py": {"PIL"},  # torchvision and matplotlib bring Pillow; loaded when images are decoded
     "data/corrupt.py": {"PIL"},
     "data/domains.py": {"PIL"},
+    "data/own_folder.py": {"PIL"},
+    "data/own_samples.py": {"PIL"},
     "show/site/text.py": {"nbconvert", "latex2mathml"},  # an extra: loaded when the site is published
     "show/site/reference.py": {"griffe"},
     "show/site/notebook.py": {"nbconvert", "nbformat", "traitlets"},

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fednb.cli import tables
+from fednb.cli import grids
 from fednb.cli.commands import main
 from fednb.study.jobs import JobsFailed, jobs_of, run_all
 from fednb.study.paper import papers
@@ -49,7 +49,7 @@ def test_failed_runs_are_told_at_the_end_and_exit_1(monkeypatch, capsys):
         yield one, "finished"
         raise JobsFailed({two: "DamagedFile: state.safetensors: other bytes than were written"})
 
-    monkeypatch.setattr(tables, "run_all", run_all)
+    monkeypatch.setattr(grids, "run_all", run_all)
     assert main(["grid", "run", "fedfft", "table8", "--jobs", "2"]) == 1
     said = capsys.readouterr()
     assert said.out.startswith("table8 0: finished\n") and said.out.count("absent") == 4

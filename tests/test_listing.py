@@ -218,3 +218,8 @@ def test_what_is_not_known_is_a_dash():
     wanted().entry.folder.joinpath("run.json").write_text("?")
     (line,) = (line for line in readable(list_runs()).splitlines() if "damaged" in line)
     assert line.split()[1:6] == ["-", "-", "-", "-", "-/-"]
+
+
+def test_a_run_is_one_line_of_at_most_100_letters():
+    lines = readable(list_runs().assign(partition="dirichlet(alpha=0.6, minimum=10)", data="a data set of somebody's"))
+    assert max(map(len, lines.splitlines())) <= 100 and "…" in lines

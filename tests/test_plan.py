@@ -87,6 +87,15 @@ def test_every_image_is_changed_by_its_own_line_in_all_channels():
     assert torch.equal(out[1], x[1])
 
 
+def test_every_image_is_cropped_where_that_is_asked_for():
+    """Corners are drawn for all and used by half; the others get theirs, and nothing else changes."""
+    half, every = (changes(3, 1, 0, 20, 50, pad=4, every=e) for e in (False, True))
+    left = (half[..., 1:] == 4).all(-1)
+    assert 0.4 < left.double().mean() < 0.6
+    assert torch.equal(half[~left], every[~left]) and torch.equal(half[..., 0], every[..., 0])
+    assert (every[..., 1:] == 4).all(-1).double().mean() < 0.05  # one corner of 81 is the image itself
+
+
 def made(pad=0, flip=False) -> Dataset:
     """Ten images of two channels and one line: image i is i + (10, 20, 30), its second channel twice that, label i."""
     line = torch.tensor([10, 20, 30]) + torch.arange(10)[:, None]

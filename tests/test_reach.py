@@ -34,7 +34,9 @@ def test_long_tensors_count_by_their_numbers():
 
 def test_the_flat_index_is_65_radii_long_for_resnet_18():
     """62 tensors with 11,181,642 numbers (specs/optimizers.md 2.11: about 65, mostly between 41 and 89)."""
-    table = flat_index("smoke", ["resnet18-gn"]).set_index("measure")["value"]
+    drawn = flat_index("smoke", ["resnet18-gn"])
+    assert set(drawn["seed"]) == {0, 1, 2} and drawn["value"].nunique() == 9
+    table = drawn[drawn["seed"] == 0].set_index("measure")["value"]
     assert table[MEASURE] == approx(65, abs=2)
     assert table[f"{MEASURE}, 5%"] == approx(41, abs=3) and 85 < table[f"{MEASURE}, 95%"] < 105
 

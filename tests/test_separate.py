@@ -58,3 +58,19 @@ def test_discrepancy_is_the_spread_of_clients_within_a_class(results):
     classes = sorted({row["class"] for row in cloud.rows})
     own = [cloud.vectors[[row["class"] == c for row in cloud.rows]] for c in classes]
     assert table["value"][0] == approx(np.mean([embed.spread(x) for x in own]))
+
+
+def test_clients_are_separated_by_what_their_models_make_of_each_class(results):
+    """One point for each client and class; the plane is that of one run alone, and the one that is drawn."""
+    table = MEASUREMENTS["client_separation"](results, samples=60)
+    points = MEASUREMENTS["client_points"](results, samples=60)
+    for cloud in features.clouds(results, samples=60, progress=False, device="cpu"):
+        y = torch.tensor([row["class"] for row in cloud.rows])
+        same = [table[c] == cloud.about[c] for c in ("key", "round")]
+        mine = table[same[0] & same[1]].set_index("measure")["value"]
+        assert mine["silhouette (clients)"] == approx(separate.silhouette(cloud.vectors, y))
+        drawn = points[(points["key"] == cloud.about["key"]) & (points["round"] == cloud.about["round"])]
+        assert drawn["class"].tolist() == y.tolist() and len(drawn) == len(y)
+        assert drawn[["x", "y"]].to_numpy() == approx(embed.tsne(cloud.vectors.double()))
+        plane = separate.silhouette(drawn[["x", "y"]].to_numpy(), y)
+        assert mine["silhouette (clients, plane)"] == approx(plane)

@@ -37,7 +37,10 @@ BAD = {
     "train_share": ("above 0 and below 1", [0, 1, 1.5, nan, "0.7", None]),
     "tune_epochs": ("a whole number of at least 0", [-1, 1.5, "10", True, None]),
     "held_out": ("at least 0 and below 1", [-0.1, 1, nan, inf, "0.1", None]),
+    "validation": ("at least 0 and below 1", [-0.1, 1, nan, inf, "0.1", None]),
+    "validation_on": ("clients | server", ["client", None, True]),
     "augment": ("true or false", [1, 0, "yes", None, 1.0]),
+    "crop": ("half | every", ["all", None, True]),
 }  # fmt: skip
 NAMED = ("data", "partition", "model")
 
@@ -132,7 +135,8 @@ def test_other_values_give_other_keys():
         data="cifar10", partition="iid", model="lenet", clients=11, participation=0.6, sampling="coin", rounds=6,
         epochs=3, batch=11, lr=0.2, lr_decay=0.9, server_lr=0.5, weight_decay=0.1, clip_norm=None, weighting="uniform",
         augment=False, samples=100, evaluate_every=2, report="last", precision="fp64", evaluation="personal",
-        train_share=0.5, tune_epochs=0, held_out=0.1,
+        train_share=0.5, tune_epochs=0, held_out=0.1, validation=0.1, validation_on="server",
+        crop="every",
     )  # fmt: skip
     assert set(other) == {f.name for f in fields(Setting)}
     keys = {key(Setting().but(**{name: value})) for name, value in other.items() if name != "report"}

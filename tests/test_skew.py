@@ -76,3 +76,14 @@ def test_sizes_are_those_of_the_clients_that_runs_would_have():
         1
     )
     assert seen["dirichlet"].tolist() == [max(held) / 50, min(held)] and max(held) > 50
+
+
+def test_a_data_set_may_have_partitions_of_its_own():
+    """In place of those of all; a partition without α goes by its own text."""
+    cases = [*CASES["smoke"], CASES["smoke"][0] | {"partitions": ["pathological-shards(classes=5)"]}]
+    table = class_skew("smoke", ["iid", "dirichlet(alpha=0.1)"], smoke=cases)
+    assert table["method"].tolist() == ["iid"] * 2 + ["dirichlet"] * 2 + ["pathological-shards"] * 2
+    assert list(tables("smoke", ["dirichlet(alpha=0.1)"], smoke=cases)) == [
+        "digits, α = 0.1",
+        "digits, pathological-shards(classes=5)",
+    ]

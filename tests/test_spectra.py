@@ -9,7 +9,8 @@ import torch
 
 from fednb.core.vectors import Layout
 from fednb.metrics import spectra
-from fednb.metrics.spectra import TooFewClients, dist, distances, edges, std, variance
+from fednb.metrics.spectra import TooFewClients, dist, distances, edges, relative_variance, std, variance
+from fednb.study.measurements.disagreement import disagreement
 
 
 def layout(**sizes) -> Layout:
@@ -108,14 +109,27 @@ def test_dist_and_std_of_three_constants():
     assert std(delta).tolist() == pytest.approx([(32 / 3) ** 0.5, 0, 0])
 
 
-@pytest.mark.parametrize("measure", [variance, distances])
+def test_relative_variance_is_the_share_of_power_that_differs_whatever_the_power():
+    """Constants −2, 1, 2, 3 around a mean of 1: variance 3.5, power 4.5; all agree on the rest.
+
+    Noise of 4 clients has nothing in common: 1 − 1/4, in a strong band as in a weak one.
+    """
+    signs = (-1.0) ** torch.arange(64, dtype=torch.float64)
+    alike = relative_variance(AMOUNTS + 1 + 5 * signs, layout(a=64))["a"]
+    assert alike[0].item() == pytest.approx(3.5 / 4.5) and alike[1:].tolist() == pytest.approx([0] * 9, abs=1e-20)
+    weak = 1e-6 * noise(4, 20_000)
+    assert relative_variance(weak, layout(a=20_000))["a"].tolist() == pytest.approx([0.75] * 10, abs=0.02)
+    assert relative_variance(weak + 9.0, layout(a=20_000))["a"][0].item() < 1e-6
+
+
+@pytest.mark.parametrize("measure", [variance, distances, relative_variance])
 def test_layers_with_fewer_frequencies_than_bands_are_left_out(measure):
     """Ten bands need ⌊n/2⌋ + 1 ≥ 10, that is n ≥ 18: 17 is too short, 18 is not."""
     found = measure(noise(3, 135), layout(bias=17, norm=18, weight=100), bands=10)
     assert list(found) == ["norm", "weight"]
 
 
-@pytest.mark.parametrize("measure", [variance, distances])
+@pytest.mark.parametrize("measure", [variance, distances, relative_variance])
 def test_too_many_bands_and_too_few_clients_are_refused(measure):
     with pytest.raises(ValueError, match="no layer has 10 frequencies; ask for fewer bands"):
         measure(noise(3, 17), layout(a=17), bands=10)
@@ -156,3 +170,12 @@ def test_layers_table_is_the_mean_over_runs_and_rounds():
     table = spectra.by_layer(Made(), "gradient", bands=2)
     assert list(table.index) == ["a", "b"] and list(table.columns) == [1, 2]
     assert table[1].tolist() == pytest.approx([35, 35]) and table[2].tolist() == pytest.approx([0, 0], abs=1e-20)
+
+
+def test_disagreement_has_the_share_of_the_first_band_once_and_relative_variance_by_band():
+    """Constants differ in the first band alone, and have a mean of 0: all variance is there, and all power differs."""
+    table = disagreement(Made(), "gradient", bands=2)
+    share, relative = (table[table["measure"] == name] for name in ("lowest band's share", "relative variance"))
+    assert len(share) == 2 * 2 and share["value"].tolist() == pytest.approx([1.0] * 4) and share["band"].isna().all()
+    assert len(relative) == 2 * 2 * 2 and set(relative["round"]) == {0, 3}
+    assert relative.groupby("band")["value"].max().tolist() == pytest.approx([1.0, 0.0], abs=1e-9)

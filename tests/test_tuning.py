@@ -92,7 +92,7 @@ def test_a_grid_without_tuning_is_what_it_was():
         (dict(tune={"speed": [1, 2]}), r"no method has a 'speed' that could be tuned"),
         (dict(methods=[{"name": "FedAvg", "tune": {"rho": [1]}}]), r"FedAvg has no 'rho' to tune, or it is given"),
         (dict(methods=[{"name": "FedSAM", "rho": 1, "tune": {"rho": [1]}}]), r"FedSAM has no 'rho' to tune, or"),
-        (dict(tune_by="luck"), r"`tune_by` must be test \| held-out, not 'luck'"),
+        (dict(tune_by="luck"), r"`tune_by` must be test \| held-out \| validation, not 'luck'"),
         (dict(tune_seeds=[-1]), r"`tune_seeds` must be a list of whole numbers"),
         (dict(tune_where={"alpha": 5}), r"`tune_where` leaves no setting to tune 'FedAvg' in"),
         (dict(tune={"lr": [-1]}), r"lr = -1: must be above 0"),
@@ -309,7 +309,7 @@ CONTROLS = [
     ("fedfft", "table13", {"Centralisation (our control)", "FedSAM-D, decay 0.998 (our control)"}),
     *(("specgradfilter", name, {"Centralisation (our control)"}) for name in (
         "table1", "table2", "table3", "table4", "table6", "table7", "table8", "table9", "table10", "fig4a", "fig4b",
-        "fig4c", "fig8", "table1-tuned")),
+        "fig4c", "fig8", "table1-tuned", "table9-text")),
     ("specgradfilter", "table5", {"Centralisation (our control)", "SGD, centralisation (our control)"}),
 ]  # fmt: skip
 

@@ -9,6 +9,7 @@ from fednb.base.progress import duration
 from fednb.cli.options import seconds_of
 from fednb.runs.listing import STATUSES, table_of
 from fednb.runs.store import Entry, entries, find
+from fednb.study.columns import WIDTH
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +53,10 @@ def filtered(asked: argparse.Namespace, runs: list[Entry]) -> pd.DataFrame:
 
 
 def readable(found: pd.DataFrame) -> str:
-    """A table of runs for a terminal: rounds of how many, sizes and ages for people, a dash for what is not known."""
+    """A table of runs for a terminal: rounds of how many, sizes and ages for people, a dash for what is not known.
+
+    Partitions, then data and methods, are cut where a line would have more than 100 letters.
+    """
     numbers = found.astype(object).where(found.notna(), None)
     texts = numbers.assign(
         rounds=[f"{_text(done)}/{_text(of)}" for done, of in zip(numbers["rounds"], numbers["planned"], strict=True)],
@@ -60,7 +64,12 @@ def readable(found: pd.DataFrame) -> str:
         size=[size_of(x) for x in found["bytes"]],
         age=[duration(86400 * x) for x in found["days"]],
     )
-    return texts[SHOWN].map(_text).reset_index().to_string(index=False)
+    shown = texts[SHOWN].map(_text).reset_index()
+    for column in ("partition", "data", "method"):  # a run stays on one line; `--csv` has all of it
+        over = max(map(len, shown.to_string(index=False).splitlines())) - WIDTH
+        room = max(len(column), int(shown[column].str.len().max()) - max(0, over))
+        shown[column] = [text if len(text) <= room else f"{text[: room - 1]}…" for text in shown[column]]
+    return shown.to_string(index=False)
 
 
 def _text(value: Any, form: str = "{}") -> str:

@@ -7,33 +7,38 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from fednb.algorithms.catalogue import UnknownMethod, method, methods
+from fednb.algorithms.catalogue import UnknownMethod, method
 from fednb.base.files import DamagedFile
-from fednb.base.inputs import one_line
+from fednb.base.inputs import one_line, shown
 from fednb.base.locks import NotAlone
 from fednb.base.processes import ending
 from fednb.base.progress import bar_of
+from fednb.base.version import __version__
 from fednb.bench.command import add_bench
+from fednb.cli.grids import add_grid
 from fednb.cli.lab import add_lab
+from fednb.cli.lists import add_ls
 from fednb.cli.options import parsed, processes
 from fednb.cli.store import add_show, add_store
-from fednb.cli.tables import add_grid, add_plan, add_verify
+from fednb.cli.tables import add_plan, add_verify
 from fednb.data import sources
 from fednb.engines import ENGINES
 from fednb.engines.setting import Setting
-from fednb.models import names as model_names
+from fednb.runs.callbacks import Callback, MLflow, NotInstalled, TensorBoard, WandB
 from fednb.runs.experiment import run
 from fednb.runs.grid import SCALES, NeedsGpu
+from fednb.runs.own_grid import method_of
 from fednb.runs.store import StoreError, UnknownRun
 from fednb.show.site.command import add_publish
 from fednb.study import execution, notebooks
-from fednb.study.paper import UnknownPaper, papers
+from fednb.study.paper import UnknownPaper
 
 MISUSE = (ValueError, UnknownMethod, UnknownPaper, UnknownRun, NeedsGpu, sources.DataNotFound, StoreError, DamagedFile,
-          NotAlone)  # exit status 2  # fmt: skip
+          NotAlone, NotInstalled)  # exit status 2  # fmt: skip
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -68,11 +73,10 @@ class OneLineParser(argparse.ArgumentParser):
 
 def parser() -> argparse.ArgumentParser:
     top = OneLineParser(prog="fednb", description=__doc__)
+    top.add_argument("--version", action="version", version=f"fednb {__version__}")
     names = "ls | run | lab | notebook | grid | plan | verify | publish | show | store | bench"
     verbs = top.add_subparsers(required=True, metavar=names)
-    ls = verbs.add_parser("ls", help="what there is")
-    ls.add_argument("what", choices=sorted(LISTS))
-    ls.set_defaults(do=do_ls)
+    add_ls(verbs.add_parser("ls", help="what there is"))
     _add_run(verbs.add_parser("run", help="run one method in one setting, or resume it, or show it if it is finished"))
     add_lab(verbs.add_parser("lab", help="copy the notebooks to a folder of yours and open JupyterLab there"))
     book = verbs.add_parser("notebook", help="execute a notebook headless, or all of them")
@@ -99,7 +103,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_run(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("name", nargs="?", metavar="METHOD", help="same as --method")
-    verb.add_argument("--method", default="FedAvg", help="see `fednb ls methods`")
+    verb.add_argument("--method", default="FedAvg", help="see `fednb ls methods`; or an import path of your own")
     verb.add_argument("-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"),
                       help="a parameter of the method, such as -p rho 0.05")  # fmt: skip
     verb.add_argument("--seed", type=int, default=0)
@@ -109,6 +113,8 @@ def _add_run(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--json", action="store_true", help="end with one line of JSON")
     verb.add_argument("--quiet", action="store_true", help="no progress bar")
     verb.add_argument("--again", action="store_true", help="make the run anew; what the store has of it is set aside")
+    verb.add_argument("--log", action="append", default=[], metavar="KIND=FOLDER", help="write every round to a log in "
+                      "this folder: tensorboard=, mlflow= or wandb=; nothing is sent; may be repeated")  # fmt: skip
     defaults = Setting()
     for f in fields(Setting):
         allowed = f" ({f.metadata['allowed']})" if "allowed" in f.metadata else ""
@@ -118,39 +124,36 @@ def _add_run(verb: argparse.ArgumentParser) -> None:
     verb.set_defaults(do=do_run)
 
 
+LOGS: dict[str, Callable[[str], Callback]] = {"tensorboard": TensorBoard, "mlflow": MLflow, "wandb": WandB}
+
+
+def _log(text: str) -> Callback:
+    """A log as typed, such as tensorboard=logs."""
+    kind, _, folder = text.partition("=")
+    if kind not in LOGS or not folder:
+        raise ValueError(f"--log {shown(text)}: must be tensorboard, mlflow or wandb, and a folder: tensorboard=logs")
+    return LOGS[kind](folder)
+
+
 def do_run(asked: argparse.Namespace) -> int:
     given = {f.name: parsed(v) for f in fields(Setting) if (v := getattr(asked, f.name)) is not None}
     setting = Setting().but(**given)
-    chosen = method(asked.name or asked.method, **{name: parsed(value) for name, value in asked.parameters})
+    named = method_of(asked.name or asked.method)
+    chosen = method(named, **{name: parsed(value) for name, value in asked.parameters})
     done = run(setting, chosen, asked.seed, engine=asked.engine, device=asked.device, workers=asked.workers,
-               progress=not asked.quiet, again=asked.again)  # fmt: skip
+               progress=not asked.quiet, on_round=[_log(text) for text in asked.log], again=asked.again)  # fmt: skip
     seen = done.summary()
     if asked.json:
         print(json.dumps(seen))
     else:
         print("\n".join(f"{name:<18} {value}" for name, value in seen.items()))
         print(f"{'folder':<18} {done.entry.folder}")
-    return 0
-
-
-def do_ls(asked: argparse.Namespace) -> int:
-    print(LISTS[asked.what]())
-    return 0
-
-
-def _table(rows: list[dict[str, Any]]) -> str:
-    import pandas as pd
-
-    return pd.DataFrame(rows).to_string(index=False)
-
-
-LISTS = {
-    "methods": lambda: methods().to_string(),
-    "papers": lambda: papers().to_string(),
-    "notebooks": lambda: _table([{"notebook": name, "title": notebooks.title(name)} for name in notebooks.names()]),
-    "data": lambda: _table(sources.table()),
-    "models": lambda: "\n".join(model_names()),
-}
+        if begun := done.about.get("went_on_from"):
+            print(f"{'went_on_from':<18} {begun}, a finished run of fewer rounds")
+    if done.status == "diverged":
+        print(f"fednb: run {done.key} diverged in round {seen['rounds']} of {setting.rounds}; it has no accuracy. "
+              f"A lower --lr, or --clip-norm, may help", file=sys.stderr)  # fmt: skip
+    return 1 if done.status == "diverged" else 0
 
 
 def do_notebook(asked: argparse.Namespace) -> int:

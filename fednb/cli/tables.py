@@ -1,4 +1,4 @@
-"""The verbs `fednb grid`, `fednb plan` and `fednb verify`: the runs behind tables, what they cost, what they decide."""
+"""The verbs `fednb plan` and `fednb verify`: what the runs behind tables cost, and what they decide."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fednb.base.files import atomically
-from fednb.base.inputs import one_line
-from fednb.cli.options import names_of, part_of, processes, seconds_of, seeds_of
-from fednb.engines import device_of, suits
+from fednb.base.progress import duration
+from fednb.cli.options import names_of, part_of, seconds_of, seeds_of
 from fednb.engines.setting import Setting
-from fednb.runs.grid import SCALES, Grid
+from fednb.runs.grid import SCALES
 from fednb.runs.store import home
-from fednb.runs.together import Wanted
 from fednb.show.site.claims import claims_page
-from fednb.study.jobs import JobsFailed, follow, jobs_of, run_all
 from fednb.study.paper import Paper, papers
-from fednb.study.plan import has_grid, name_of, planned
+from fednb.study.plan import has_grid, planned
+from fednb.study.report import report
 from fednb.study.selection import Selection
-from fednb.study.verify import check_writable, in_columns, verify, verify_within
+from fednb.study.verify import asked_claims, check_writable, verify, verify_kept, verify_within
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,20 +29,14 @@ if TYPE_CHECKING:
 PRECISIONS = Setting.__dataclass_fields__["precision"].metadata["allowed"]
 
 
-def add_grid(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("what", choices=["status", "run"])
-    verb.add_argument("paper", help="its id; `fednb ls papers` lists all")
-    verb.add_argument("names", nargs="+", metavar="GRID", help="such as table3; a file of papers/<id>/grids")
-    _add_scale(verb)
-    verb.add_argument("--jobs", type=processes, help="runs at a time, each in a process of its own; default: all in "
-                      "this one, as many at once as a GPU favours")  # fmt: skip
-    verb.set_defaults(do=do_grid)
-
-
 def add_verify(verb: argparse.ArgumentParser) -> None:
     _add_papers(verb)
     verb.add_argument("--for", dest="seconds", type=seconds_of, metavar="TIME",
                       help="make missing runs for so long, such as 25m, in the order of `fednb plan`")  # fmt: skip
+    verb.add_argument("--claim", action="append", default=[], metavar="ID", help="only this one; may be repeated")
+    verb.add_argument("--kept", action="store_true", help="judge what is kept with the papers, each claim at its "
+                      "largest scale or at --scale; nothing is run")  # fmt: skip
+    verb.add_argument("--dry-run", action="store_true", help="say what would be run and how long it takes")
     verb.add_argument("--csv", help="write the whole table, with rules and notebooks, to this file")
     verb.add_argument("--html", help="write it as a web page to this file")
     verb.set_defaults(do=do_verify)
@@ -64,10 +56,11 @@ def _add_papers(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--all", action="store_true", help="all papers in one table; of `verify` also as CSV and web page"
     )
-    _add_scale(verb)
+    add_scale(verb)
 
 
-def _add_scale(verb: argparse.ArgumentParser) -> None:
+def add_scale(verb: argparse.ArgumentParser) -> None:
+    """Options for the part of papers' grids that `chosen_of` gives, and for the device that they run on."""
     add_part(verb)
     verb.add_argument("--device", default="auto", help="auto | cpu | cuda")
 
@@ -95,61 +88,6 @@ def chosen_of(asked: argparse.Namespace, several: Iterable[tuple[Paper, str]]) -
     return chosen
 
 
-def do_grid(asked: argparse.Namespace) -> int:
-    if asked.jobs is not None and asked.jobs < 1:
-        raise ValueError(f"jobs = {asked.jobs}: must be at least 1")
-    paper = papers(asked.paper)
-    chosen = chosen_of(asked, [(paper, name) for name in asked.names])
-    failed: list[str] = []
-    if asked.what == "run":
-        failed = _run_on_processes(asked, chosen) if asked.jobs else _run_here(asked, paper, chosen)
-    for name in asked.names:
-        print(chosen.grid(paper, name, asked.scale).status().to_string())
-    for line in failed:
-        print(f"fednb: {line}", file=sys.stderr)
-    return 1 if failed else 0
-
-
-def _run_on_processes(asked: argparse.Namespace, chosen: Selection) -> list[str]:
-    """Make what is missing, each run in a process, first what tunes; gives a line for each that failed."""
-    failed: list[str] = []
-    for tuning in (True, False):
-        todo = [job for name in asked.names
-                for job in jobs_of(asked.paper, name, asked.scale, chosen=chosen, tuning=tuning)]  # fmt: skip
-        try:
-            for job, status in run_all(todo, asked.jobs, asked.device) if todo else ():
-                print(f"{job.name}: {status}", flush=True)
-        except JobsFailed as error:
-            failed += str(error).splitlines()
-    return failed
-
-
-def _run_here(asked: argparse.Namespace, paper: Paper, chosen: Selection) -> list[str]:
-    """Make what is missing in this process, first what tunes; gives a line for each run that failed."""
-    first = [chosen.grid(paper, name, asked.scale).tuning for name in asked.names]
-    failed = _make(asked, [grid for grid in first if grid])
-    return failed + _make(asked, [chosen.grid(paper, name, asked.scale) for name in asked.names])
-
-
-def _make(asked: argparse.Namespace, grids: list[Grid]) -> list[str]:
-    """Make the missing runs of some grids in this process; gives a line for each that failed."""
-    missing: dict[str, tuple[Wanted, str]] = {}
-    for grid in grids:
-        missing = _missing(grid) | missing
-    wanted, names = [w for w, _ in missing.values()], [name for _, name in missing.values()]
-    for each in wanted:
-        suits(each.setting, device_of(asked.device))  # refused now, not run by run
-    made = follow(wanted, names, " ".join([asked.paper, *asked.names]), device=asked.device)
-    return [f"{names[i]}: {one_line(str(run)) or type(run).__name__}" for i, run in made if isinstance(run, Exception)]
-
-
-def _missing(grid: Grid) -> dict[str, tuple[Wanted, str]]:
-    """The runs of a grid that can be made and are not finished, by key, each with its name."""
-    return {run.key: (Wanted(cell.setting, cell.method, cell.seed, grid.probe), name_of(grid, cell))
-            for cell, run in zip(grid.cells, grid.runs(), strict=True)
-            if run.entry.unfinished and not cell.waits}  # fmt: skip
-
-
 def do_plan(asked: argparse.Namespace) -> int:
     several = _asked_papers(asked, "plan")
     if asked.csv:
@@ -164,9 +102,12 @@ def do_plan(asked: argparse.Namespace) -> int:
 
 def do_verify(asked: argparse.Namespace) -> int:
     several = _asked_papers(asked, "verify")
+    _refuse_running(asked)
+    if asked.dry_run:
+        return _tell_time(asked, several)
     files = _files(asked)
     found = _verified(asked, several)
-    print(in_columns(found))
+    print(report(found))
     if "csv" in files:
         atomically(files["csv"], found.to_csv())
     if "html" in files:
@@ -178,11 +119,33 @@ def do_verify(asked: argparse.Namespace) -> int:
     return 1 if len(failed) else 0
 
 
+def _refuse_running(asked: argparse.Namespace) -> None:
+    """Refuse options about runs beside --kept, which makes none."""
+    about_runs = {"--dry-run": asked.dry_run, "--for": asked.seconds, "--seeds": asked.seeds, "--only": asked.only,
+                  "--methods": asked.methods, "--precision": asked.precision}  # fmt: skip
+    if asked.kept and (given := [option for option, value in about_runs.items() if value]):
+        raise ValueError(f"verify: --kept runs nothing, so {given[0]} does not belong to it")
+
+
+def _tell_time(asked: argparse.Namespace, several: list[Paper]) -> int:
+    """Print the runs that are missing, in the order in which they would be made, and what they take."""
+    asked_claims(several, asked.section, asked.claim)
+    seconds = inf if asked.seconds is None else asked.seconds
+    chosen = _chosen(asked, several)
+    plan = planned(several, asked.scale, seconds, asked.device, chosen, asked.section, asked.claim)
+    steps = [step for step in plan.steps if step.within]
+    missing, time = sum(len(step.tasks) for step in steps), duration(sum(step.seconds for step in steps))
+    print(f"{plan}\nnothing was run: {missing} runs are missing at {asked.scale} scale, which take about {time}")
+    return 0
+
+
 def _verified(asked: argparse.Namespace, several: list[Paper]) -> pd.DataFrame:
+    if asked.kept:
+        return verify_kept(several, asked.scale if asked.scale != SCALES[0] else None, asked.section, asked.claim)
     chosen = _chosen(asked, several)
     if asked.seconds is None:
-        return verify(several, asked.scale, None, asked.device, asked.section, chosen)
-    return verify_within(asked.seconds, several, asked.scale, asked.device, asked.section, chosen)
+        return verify(several, asked.scale, None, asked.device, asked.section, chosen, asked.claim)
+    return verify_within(asked.seconds, several, asked.scale, asked.device, asked.section, chosen, asked.claim)
 
 
 def _asked_papers(asked: argparse.Namespace, verb: str) -> list[Paper]:
@@ -206,7 +169,7 @@ def _chosen(asked: argparse.Namespace, several: list[Paper]) -> Selection:
 
 def _files(asked: argparse.Namespace) -> dict[str, Path]:
     """Where the table goes, as CSV and as a web page; refused before anything is run where it cannot go there."""
-    beside = home() / "verify" / f"claims_{asked.scale}"
+    beside = home() / "verify" / f"claims_{'kept' if asked.kept else asked.scale}"
     named = {
         "csv": asked.csv or (asked.all and f"{beside}.csv"),
         "html": asked.html or (asked.all and f"{beside}.html"),

@@ -81,7 +81,35 @@ SHARE: Range = ("between 0 and 1", lambda v: 0 <= v <= 1)
 
 
 class Part:
-    """One idea of one paper: the stages it touches and the state it declares.
+    """One idea of one paper: the stages it fills in and the state it declares.
+
+    A part is a class with `@fn.part` whose fields are its parameters. It fills in some of seven stages, each a method
+    whose docstring begins with its equation. k is the cohort, with vectors [C, P] and numbers [C, 1] of its C clients:
+    k.w (weights), k.w0 (received), k.delta (moved), k.grad(w), k.lr, k.steps, k.p, and what is declared. s is the
+    server, with vectors [P]: s.w, s.delta, s.step, s.t, and what is declared.
+
+    start(k, s)               on the clients, once per round, before training
+    perturb(k, s, delta)      each step: where to take the gradient, w + delta; returns delta (None at first)
+    gradient(k, s, g)         each step: clean the data's gradient; returns g
+    correct(k, s, v)          each step: add what others know (proximal terms, variates, momentum); returns v
+    finish(k, s)              on the clients, once per round, after training
+    weigh(k, s, p)            on the server: how much each client counts, [C, 1]; returns p
+    server(k, s)              on the server: move its state; s.step is the step that it is about to take
+
+    Class variables say what a part keeps and needs. State is declared by name with its size, `fn.P` (a vector like the
+    model), `fn.L` (a number for each layer) or a whole number, and is then read and assigned as k.name or s.name.
+
+    per_client       kept by each client between rounds, zero at first: {"c_k": fn.P}
+    this_round       of each client, made anew in every round
+    on_server        kept by the server, zero at first; what clients read of it is counted as sent down
+    ascends          True if `perturb` makes a perturbation; a method has at most one such part
+    shapes_ascent    True if `perturb` changes what a part before it made
+    owns_model       True if each client keeps a model of its own
+    network          what names of fitting models end with, where not every model fits: "-cr"
+    readings         allowed values of a field `reading`, the default first
+    ranges           what numbers may be, by field: {"rho": ("at least 0", lambda v: v >= 0)}
+    shared           fields that mean one thing in all parts of a method that have them
+    bundled          server state that goes down folded into another and is not counted twice
 
     >>> @fn.part
     ... class Sign(fn.Part):

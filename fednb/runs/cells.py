@@ -17,7 +17,7 @@ from fednb.engines.setting import Setting
 from fednb.runs.probes import Probe
 
 SCALES = ("smoke", "laptop", "paper")
-RULES = ("test", "held-out")  # by which accuracy values are chosen: on the test set, or on training data held out
+RULES = ("test", "held-out", "validation")  # on which data values are chosen; the last two are training data
 SHARED = tuple(f.name for f in fields(Setting))  # what methods share; any other parameter is a method's own
 
 
@@ -145,7 +145,7 @@ def _at_scale(where: str, scale: str, described: dict[str, Any]) -> dict[str, An
     """The description without methods whose `scales` do not have this one."""
 
     def listed(methods: list[Any]) -> list[Any]:
-        kept = [m for m in methods if isinstance(m, str) or scale in m.get("scales", SCALES)]
+        kept = [m for m in methods if isinstance(m, str) or "scales" not in m or scale in m["scales"]]
         if methods and not kept:
             raise BadGrid(f"{where}: no method has this scale among its `scales`")
         return kept

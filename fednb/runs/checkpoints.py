@@ -66,6 +66,16 @@ class Session:
         self.saved = s.t, len(history)
         return history
 
+    def take_over(self, other: Entry, s: Server, table: Table) -> list[dict[str, Any]]:
+        """Begin with the last saved round of another run, which stays as it is; returns its rounds."""
+        theirs = Session(other, self.held)
+        state, about = other.load_state()
+        with other.reading(other.state):
+            theirs._take(s, table, state, about)
+        history = other.history()
+        self.save(s, table, sorted(table.clients), history)
+        return history
+
     def _take(self, s: Server, table: Table, state: dict[str, Tensor], about: dict[str, str]) -> None:
         _check_fit(self.entry.state, state, s.values(name for name in s.names if name not in NOT_KEPT))
         self.versions = _versions(self.entry.state, about)

@@ -13,6 +13,8 @@ from fednb.base.progress import bar_of
 from fednb.core.record import Cohort, Server, Table
 from fednb.core.rounds import Method
 from fednb.engines import Engine
+from fednb.engines.objective import arithmetic
+from fednb.engines.problem import data_of, validation_of
 from fednb.engines.setting import Setting
 
 
@@ -28,6 +30,30 @@ class GlobalJudge:
         """The judgement of one round; nothing where it is not tested."""
         accuracy, loss = self.engine.evaluate(*s.values(("w", "b")).values()) if tested else (None, None)
         return {"accuracy": accuracy, "test_loss": loss}
+
+
+class ValidatingJudge(GlobalJudge):
+    """The server's model on the test set, and on the samples that the setting holds out for validation."""
+
+    def __init__(self, engine: Engine, setting: Setting, seed: int) -> None:
+        super().__init__(engine)
+        assert engine.problem.samples is not None
+        held = torch.from_numpy(validation_of(setting, seed, data_of(setting)))
+        x, y = engine.problem.samples
+        self.samples = x[held.to(x.device)], y[held.to(y.device)]
+
+    def row(self, k: Cohort, s: Server, table: Table, tested: bool) -> dict[str, Any]:
+        seen = super().row(k, s, table, tested)
+        accuracy, loss = self._validated(*s.values(("w", "b")).values()) if tested else (None, None)
+        return seen | {"validation_accuracy": accuracy, "validation_loss": loss}
+
+    def _validated(self, w: Tensor, b: Tensor) -> tuple[float, float]:
+        problem, (x, y) = self.engine.problem, self.samples
+        pieces = zip(x.split(problem.chunk), y.split(problem.chunk), strict=True)
+        with arithmetic(problem.objective.precision):
+            scores = [problem.objective.score(w, b, problem.inputs(some), answers) for some, answers in pieces]
+        right, loss = (sum(float(each[i]) for each in scores) for i in (0, 1))
+        return 100.0 * right / len(y), loss / len(y)
 
 
 class PersonalJudge(GlobalJudge):
@@ -61,8 +87,11 @@ class PersonalJudge(GlobalJudge):
         return {"accuracy": own, "test_loss": seen["test_loss"], "global_accuracy": seen["accuracy"], "tuned": 0}
 
 
-def judge_of(setting: Setting, engine: Engine, w: Tensor, b: Tensor) -> GlobalJudge:
-    return PersonalJudge(engine, w, b) if setting.evaluation == "personal" else GlobalJudge(engine)
+def judge_of(setting: Setting, seed: int, engine: Engine, w: Tensor, b: Tensor) -> GlobalJudge:
+    """What judges the rounds of a run, as its setting says."""
+    if setting.evaluation == "personal":
+        return PersonalJudge(engine, w, b)
+    return ValidatingJudge(engine, setting, seed) if setting.validation else GlobalJudge(engine)
 
 
 def tuned(engine: Engine, method: Method, s: Server, table: Table, size: int) -> tuple[float, int]:

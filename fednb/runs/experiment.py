@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from dataclasses import asdict, replace
 from math import isfinite
 from typing import Any
 
@@ -30,115 +29,14 @@ from fednb.engines.objective import wait_for
 from fednb.engines.problem import participants
 from fednb.engines.setting import Setting
 from fednb.runs import probes
+from fednb.runs.callbacks.callback import Watch, telling
 from fednb.runs.checkpoints import Checkpoints, Session
 from fednb.runs.evaluate import GlobalJudge, judge_of, tuned
 from fednb.runs.keys import identify, key_of
+from fednb.runs.longer import shorter_run
+from fednb.runs.result import NotProbed as NotProbed
+from fednb.runs.result import Run
 from fednb.runs.store import Entry, home
-
-Watch = Callable[[dict[str, Any]], None]
-
-
-class NotProbed(RuntimeError):
-    """A round that a run did not reach."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run as the store has it."""
-
-    entry: Entry
-    setting: Setting
-    method: Method
-    seed: int
-
-    @property
-    def key(self) -> str:
-        return self.entry.key
-
-    @cached_property
-    def about(self) -> dict[str, Any]:
-        return self.entry.about()
-
-    @property
-    def status(self) -> str:
-        """finished, diverged, or running (also where it was interrupted)."""
-        return self.about.get("status", "absent")
-
-    @cached_property
-    def rows(self) -> list[dict[str, Any]]:
-        return self.entry.history()
-
-    @cached_property
-    def history(self):
-        """One row per round, as a pandas table."""
-        import pandas as pd
-
-        return pd.DataFrame(self.rows)
-
-    @property
-    def accuracies(self) -> list[float]:
-        """Test accuracy in percent, of the rounds that were evaluated and finite."""
-        return [row["accuracy"] for row in self.rows if row["accuracy"] is not None and isfinite(row["accuracy"])]
-
-    @property
-    def accuracy_last(self) -> float | None:
-        """Of the last round; nothing where the run diverged."""
-        return self.accuracies[-1] if self.accuracies and self.status == "finished" else None
-
-    @property
-    def accuracy_best(self) -> float | None:
-        return max(self.accuracies, default=None)
-
-    @property
-    def accuracy_last_ten(self) -> float | None:
-        """The mean over the last ten rounds that were evaluated; nothing where the run diverged."""
-        return float(np.mean(self.accuracies[-10:])) if self.accuracy_last is not None else None
-
-    @property
-    def accuracy(self) -> float | None:
-        """The one that the setting reports."""
-        if self.setting.report == "mean_last_10":
-            return self.accuracy_last_ten
-        return self.accuracy_best if self.setting.report == "best" else self.accuracy_last
-
-    @cached_property
-    def w(self) -> Tensor:
-        """The global model's weights after the last finished round."""
-        return self.entry.weights()["w"]
-
-    @property
-    def weights_sha256(self) -> str:
-        """The digest of the weights and buffers, as recorded when they were written."""
-        return self.entry.weights_sha256()
-
-    def probed(self, t: int) -> probes.Probed:
-        """What the run's probe kept in round t."""
-        return probes.read_probe(self.entry, t)
-
-    def all_probed(self, probe: probes.Probe) -> list[probes.Probed]:
-        """What was kept in all rounds of a probe."""
-        if missing := [t for t in probe.rounds if t >= len(self.rows)]:
-            raise NotProbed(f"run {self.key} ({self.method}) is {self.status} after {len(self.rows)} rounds; "
-                            f"its probe of round {missing[0]} was never taken")  # fmt: skip
-        return [self.probed(t) for t in probe.rounds]
-
-    def summary(self) -> dict[str, Any]:
-        """The run in one line of JSON; DamagedRun where the weights that it names are not there any more."""
-        if not self.entry.bare:
-            self.entry.load_state()
-        seconds = [row["seconds"] for row in self.rows]
-        return {
-            "key": self.key,
-            "status": self.status,
-            "method": self.method.name,
-            "rounds": sum(not row.get("tuned") for row in self.rows),
-            "accuracy_last": self.accuracy_last,
-            "accuracy_best": self.accuracy_best,
-            "seconds_per_round": float(np.mean(seconds)) if seconds else None,
-            "weights_sha256": self.weights_sha256,
-            "engine": self.about["engine"],
-            "device": self.about["device"],
-        }
 
 
 class NoFittingModel(ValueError):
@@ -171,14 +69,17 @@ def run(
     workers: int | None = None,
     probe: probes.Probe | None = None,
     progress: bool | Watch = True,
+    on_round: Watch | Sequence[Watch] = (),
     again: bool = False,
     beside: Company | None = None,
 ) -> Run:
     """Run a method in a setting, or take it from the store where it is finished.
 
-    An interrupted run goes on after its last finished round, with the same bits as if nothing had happened. A loss
-    that stops being finite ends the run with status "diverged". again: make the run anew; what the store has of it is
-    set aside. beside: runs of this process that train on the same device at the same time (see `fednb.runs.together`).
+    An interrupted run goes on after its last finished round, with the same bits as if nothing had happened; so does a
+    run with more rounds than a finished one that is otherwise the same. A loss that is not finite ends the run with
+    status "diverged". on_round: a function, or several, told of every round as a dictionary (see `fn.callbacks`).
+    progress: a bar, none, or a function in its place. again: make the run anew; what the store has of it is set aside.
+    beside: runs of this process that train on the same device at the same time (see `fednb.runs.together`).
 
     >>> setting = fn.Setting(samples=100, clients=4, rounds=2, epochs=1, batch=25)
     >>> run = fn.run(setting, "FedSAM", progress=False)
@@ -194,22 +95,42 @@ def run(
     if again:
         wanted.entry.set_aside()
     identity.check(wanted.about.get("data"), setting.data, wanted.key, thoroughly=not wanted.entry.ended)
-    if not wanted.entry.ended:
-        made = choose(engine, wanted.setting, method, wanted.seed, device=device, workers=workers, beside=beside)
-        if isinstance(made, Stacked) and made.mode == "compiled":  # for processes to come
-            os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(home() / "compiled"))
-        with wanted.entry.lock() as held:
-            if not wanted.entry.ended:
-                with _watching(progress, wanted) as watch:
-                    _train(wanted, made, probe, watch, held)
+    made = None if wanted.entry.ended else choose(engine, wanted.setting, method, wanted.seed, device=device,
+                                                  workers=workers, beside=beside)  # fmt: skip
+    if isinstance(made, Stacked) and made.mode == "compiled":  # for processes to come
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(home() / "compiled"))
+    with telling(on_round, wanted, lambda: replace(wanted)) as tell:
+        if made is None or not _made(wanted, made, probe, progress, tell, again):
+            for row in replace(wanted).rows if on_round else []:
+                if not row.get("tuned"):
+                    tell(row)
     return replace(wanted)  # as it is now, under the key that it had: code that cannot be read has another every time
 
 
-def _train(wanted: Run, engine: Engine, probe: probes.Probe | None, watch: Watch, held: Held) -> None:
+def _made(
+    wanted: Run, engine: Engine, probe: probes.Probe | None, progress: bool | Watch, tell: Watch, again: bool
+) -> bool:
+    """Make a run under its lock; False where another process has made it meanwhile."""
+    with wanted.entry.lock() as held:
+        if wanted.entry.ended:
+            return False
+        with _watching(progress, wanted) as watch:
+
+            def both(row: dict[str, Any]) -> None:
+                watch(row)
+                tell(row)
+
+            _train(wanted, engine, probe, both, held, again)
+    return True
+
+
+def _train(
+    wanted: Run, engine: Engine, probe: probes.Probe | None, watch: Watch, held: Held, again: bool = False
+) -> None:
     setting, method, entry, problem = wanted.setting, wanted.method, wanted.entry, engine.problem
     dtype, device = next((p.dtype, p.device) for p in problem.objective.model.parameters())
     w, b = problem.objective.start(dtype, device)
-    judge = judge_of(setting, engine, w, b)
+    judge = judge_of(setting, wanted.seed, engine, w, b)
     start = {name: torch.zeros(size, dtype=torch.float64) for name, size in judge.kept.items()}
     s = problem.server(method, w, b)
     table = _table(method.buffers("per_client", problem.objective.layout, w) | start, problem.clients, device)
@@ -219,6 +140,10 @@ def _train(wanted: Run, engine: Engine, probe: probes.Probe | None, watch: Watch
         probes.check_probes(entry, [t for t in probe.rounds if t < s.t])
     about = _about(wanted, engine, probe, device) | _from_before(entry)
     session.describe(about | {"status": "running"})
+    if begun := None if history or probe or again else shorter_run(wanted, about):
+        history = session.take_over(begun.entry, s, table)
+        about |= {"went_on_from": begun.key}
+        session.describe(about | {"status": "running"})
     for row in history[: s.t]:
         watch(row)
     with Checkpoints(session, s, table, history) as checkpoints:
@@ -336,6 +261,7 @@ def _about(wanted: Run, engine: Engine, probe: probes.Probe | None, device: torc
         **({"probe": asdict(probe)} if probe else {}),
         "data": identity.identity(wanted.setting.data),
         "engine": engine.name,
+        **({"mode": engine.mode} if isinstance(engine, Stacked) else {}),
         "device": str(device),
         "device_name": name,
         "versions": {

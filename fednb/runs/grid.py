@@ -61,7 +61,7 @@ class Grid:
         tune: fields of the setting or parameters of methods, and values of which each method that does not give them
         gets the best, all with all, for all of its runs. tune_where: tags of the settings in which they are tried; all
         without it. tune_seeds: the seeds; the first of the grid's without it. tune_by: the accuracy that counts, on the
-        "test" set as set by `report`, or on "held-out" training data.
+        "test" set as set by `report`, or on training data: "held-out" ones in place of the test set, or "validation".
         """
         where = f"grid {name}, {scale}"
         cells = cells_of(where, scale, described, seeds)

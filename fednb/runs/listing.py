@@ -116,7 +116,8 @@ def _described(entry: Entry) -> dict[str, Any]:
 def _numbers(entry: Entry) -> dict[str, Any]:
     """How far a run has come, and its accuracy."""
     about = entry.about()
-    setting = Setting(report=about["setting"].get("report", Setting.report))  # an older version's others may not read
+    known = {name: about["setting"].get(name, getattr(Setting, name)) for name in ("report", "validation")}
+    setting = Setting(**known)  # an older version's others may not read
     run = Run(entry, setting, Method(about["method"]), about["seed"])
     rounds = sum(not row.get("tuned") for row in run.rows)
     return {"rounds": rounds, "accuracy": run.accuracy, "status": run.status}

@@ -20,12 +20,12 @@ from fednb.runs.store import DamagedRun
 if TYPE_CHECKING:
     import pandas as pd
 
-HELD_OUT = 0.1  # of the training data, where values are not chosen on the test set
+HELD_OUT = 0.1  # of the training data, where values are not chosen on the test set and the setting does not say
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One run that tries values for a method's parameters; by: the accuracy that counts, "test" or "held-out"."""
+    """One run that tries values for a method's parameters; by: the accuracy that counts, one of `RULES`."""
 
     cell: Cell
     values: dict[str, Any]
@@ -64,6 +64,8 @@ def _fits(tags: dict[str, Any], where: dict[str, Any]) -> bool:
 def _trial(cell: Cell, values: dict[str, Any], seed: int, by: str) -> Trial:
     made = with_values(replace(cell, seed=seed, tags=cell.tags | values), values)
     trial = Trial(made, values, by)
+    if by == "validation":
+        return trial.at(validation=cell.setting.validation or HELD_OUT)
     return trial.at(held_out=HELD_OUT) if by == "held-out" else trial
 
 
@@ -136,7 +138,7 @@ def _choice(label: str, trials: list[Trial]) -> Choice | None:
         try:
             if run.entry.unfinished:
                 return None
-            accuracy = run.accuracy
+            accuracy = run.validation_accuracy if trial.by == "validation" else run.accuracy
         except DamagedRun:
             return None
         seen.setdefault(tuple(trial.values.values()), []).append(nan if accuracy is None else accuracy)

@@ -30,7 +30,7 @@ from fednb import filters, parts
 from fednb.algorithms.catalogue import CATALOGUE, method
 from fednb.algorithms.sums import NAMES
 from fednb.cli import commands as cli
-from fednb.cli import tables
+from fednb.cli import grids, tables
 from fednb.data.partition import parse
 from fednb.engines.setting import Setting
 from fednb.runs.probes import Probe
@@ -345,8 +345,10 @@ def without_training(monkeypatch):
         raise Accepted
 
     monkeypatch.setattr(cli, "run", accepted)
-    for name in ("verify", "verify_within", "planned", "follow", "run_all"):
+    for name in ("verify", "verify_within", "planned"):
         monkeypatch.setattr(tables, name, accepted)
+    for name in ("follow", "run_all"):
+        monkeypatch.setattr(grids, name, accepted)
     for name in ("execute", "execute_plainly", "execute_all"):
         monkeypatch.setattr(cli.notebooks, name, accepted)
 

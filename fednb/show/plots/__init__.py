@@ -12,7 +12,7 @@ from fednb.show.plots.geometry import (
     surfaces,
 )
 from fednb.show.plots.matrices import effects, matrix
-from fednb.show.plots.scores import bars, compare, curves, sweep
+from fednb.show.plots.scores import bars, compare, curves, intervals, sweep
 from fednb.show.plots.spectra import bands, layers
 from fednb.show.plots.verdicts import forest
 
@@ -29,6 +29,7 @@ __all__ = [
     "effects",
     "embedding",
     "forest",
+    "intervals",
     "layers",
     "matrix",
     "profiles",

@@ -137,6 +137,38 @@ def sweep(
     return fig
 
 
+def intervals(table: pd.DataFrame, over: str = "", label: str = "accuracy", title: str = "") -> Figure:
+    """Means with their intervals, or paired gains over a method with theirs: methods down, a panel for each setting.
+
+    table: from `table` of `fn.grid`. over: the base of its gains. A mean of one seed has no interval.
+
+    >>> index = pd.Index(["FedAvg", "FedSAM"], name="method")
+    >>> table = pd.DataFrame({"mean": [70.0, 75.0], "low": [68.0, 74.0], "high": [72.0, 76.0], "n": 3}, index=index)
+    >>> figure = fn.plots.intervals(table)
+    >>> figure.axes[0].get_xlabel()
+    'accuracy, percent'
+    """
+    mean, low, high = ("gain", "gain_low", "gain_high") if over else ("mean", "low", "high")
+    flat = table.reset_index()
+    flat = flat[flat["method"] != over]
+    parts = list(_parts(flat, *[name for name in table.index.names if name != "method"]))
+    names = list(dict.fromkeys(flat["method"]))[::-1]
+    with _style():
+        fig, axes = _panels(len(parts), 4.2, 1.1 + 0.24 * len(names), _row(len(parts)), sharey=True)
+        for ax, (name, part) in zip(axes, parts, strict=True):
+            at = part["method"].map(names.index)
+            reach = [(part[mean] - part[low]).fillna(0), (part[high] - part[mean]).fillna(0)]
+            ax.errorbar(part[mean], at, xerr=reach, **look(0), ls="", ms=5, capsize=2)
+            ax.set_yticks(range(len(names)), names)
+            ax.set(title=name, xlabel=f"gain over {over}, points" if over else f"{label}, percent",
+                   ylim=(-0.7, len(names) - 0.3))  # fmt: skip
+            if over:
+                ax.axvline(0, color="0.4", lw=0.8, zorder=1)
+        axes[0].set_ylabel("method")
+        fig.suptitle(title or f"mean and interval, n = {' or '.join(map(str, sorted(set(flat['n']))))}", fontsize=10)
+    return fig
+
+
 def _ticks(ax: Axes, values: list[float]) -> None:
     """On a logarithmic axis: the values that were tried, where they are few; too near to the next they have no text."""
     if len(values) <= 8:

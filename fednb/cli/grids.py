@@ -1,0 +1,145 @@
+"""The verb `fednb grid`: the runs behind tables of a paper, or of a file of one's own; look how far, or make them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from fednb.base.inputs import one_line
+from fednb.cli.options import names_of, part_of, processes
+from fednb.cli.tables import add_scale, chosen_of
+from fednb.engines import device_of, suits
+from fednb.runs.grid import Grid
+from fednb.runs.own_grid import grid_of_file
+from fednb.runs.together import Wanted
+from fednb.show.grids import Comparison
+from fednb.study.columns import WIDTH
+from fednb.study.jobs import JobsFailed, follow, jobs_of, run_all
+from fednb.study.paper import Paper, papers
+from fednb.study.plan import name_of
+from fednb.study.selection import Selection
+from fednb.study.standings import check_base
+from fednb.study.verify import check_writable
+
+FILE = ".toml"  # how a grid of one's own ends
+
+
+def add_grid(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("what", choices=["status", "run"])
+    verb.add_argument("paper", metavar="PAPER|FILE", help="a paper's id, see `fednb ls grids`; or a TOML file of your "
+                      "own, with entries as in papers/<id>/grids")  # fmt: skip
+    verb.add_argument("names", nargs="*", metavar="GRID", help="of a paper, such as table3")
+    add_scale(verb)
+    verb.add_argument("--jobs", type=processes, help="runs at a time, each in a process of its own; default: all in "
+                      "this one, as many at once as a GPU favours")  # fmt: skip
+    verb.add_argument("--base", default="", help="of a file: print what methods gain over this one, paired by seed")
+    verb.add_argument("--csv", default="", help="of a file: write its table to this file")
+    verb.add_argument("--latex", default="", help="of a file: write its table for a paper to this file")
+    verb.set_defaults(do=do_grid)
+
+
+def do_grid(asked: argparse.Namespace) -> int:
+    if asked.jobs is not None and asked.jobs < 1:
+        raise ValueError(f"jobs = {asked.jobs}: must be at least 1")
+    if asked.paper.endswith(FILE):
+        return _do_file(asked)
+    if not asked.names:
+        raise ValueError(
+            f"grid {asked.what} {asked.paper}: name a grid of it, such as table1; `fednb ls grids` lists all"
+        )
+    if asked.csv or asked.latex or asked.base:
+        raise ValueError(
+            "grid: --csv, --latex and --base are for a file of your own; `fednb verify` has a paper's tables"
+        )
+    paper = papers(asked.paper)
+    chosen = chosen_of(asked, [(paper, name) for name in asked.names])
+    failed: list[str] = []
+    if asked.what == "run":
+        failed = _run_on_processes(asked, chosen) if asked.jobs else _run_here(asked, paper, chosen)
+    for name in asked.names:
+        print(chosen.grid(paper, name, asked.scale).status().to_string(line_width=WIDTH))
+    for line in failed:
+        print(f"fednb: {line}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _do_file(asked: argparse.Namespace) -> int:
+    """A grid of one's own: what is missing is made, and its table printed and written where that is asked for."""
+    if asked.names or asked.jobs:
+        why = "--jobs is for papers' grids" if asked.jobs else "is a grid by itself; name no others"
+        raise ValueError(f"grid {asked.what} {asked.paper}: {why}")
+    part = _part_of_file(asked)
+    check_base(asked.base, dict.fromkeys(cell.label for cell in part.cells))
+    for option in ("csv", "latex"):
+        if file := getattr(asked, option):
+            check_writable(f"--{option}", Path(file))
+    failed = [] if asked.what == "status" else _make(asked, [part.tuning] if part.tuning else [])
+    failed += [] if asked.what == "status" or failed else _make(asked, [part.settled()])
+    print(part.settled().status().to_string(line_width=WIDTH))
+    if asked.what == "run" and not failed:
+        _show(asked, Comparison(part.settled()))
+    for line in failed:
+        print(f"fednb: {line}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _part_of_file(asked: argparse.Namespace) -> Grid:
+    """The part of a file's grid that a command line asks for."""
+    whole = grid_of_file(Path(asked.paper), asked.scale, asked.seeds)
+    whole = whole if asked.precision is None else whole.at(precision=asked.precision)
+    known = {name.lower() for cell in whole.cells for name in (cell.label, cell.method.name)}
+    chosen = Selection(None, part_of(asked.only), names_of(asked.methods, known))
+    chosen.check([whole])
+    return chosen.part(whole)
+
+
+def _show(asked: argparse.Namespace, done: Comparison) -> None:
+    """Print a finished grid's table, and write it to the files that were named."""
+    table = done.table(asked.base)
+    print("\n" + table.to_string(float_format="{:.2f}".format, line_width=WIDTH))
+    if asked.csv:
+        print(f"written to {done.to_csv(asked.csv, asked.base)}")
+    if asked.latex:
+        done.to_latex(asked.latex)
+        print(f"written to {asked.latex}")
+
+
+def _run_on_processes(asked: argparse.Namespace, chosen: Selection) -> list[str]:
+    """Make what is missing, each run in a process, first what tunes; gives a line for each that failed."""
+    failed: list[str] = []
+    for tuning in (True, False):
+        todo = [job for name in asked.names
+                for job in jobs_of(asked.paper, name, asked.scale, chosen=chosen, tuning=tuning)]  # fmt: skip
+        try:
+            for job, status in run_all(todo, asked.jobs, asked.device) if todo else ():
+                print(f"{job.name}: {status}", flush=True)
+        except JobsFailed as error:
+            failed += str(error).splitlines()
+    return failed
+
+
+def _run_here(asked: argparse.Namespace, paper: Paper, chosen: Selection) -> list[str]:
+    """Make what is missing in this process, first what tunes; gives a line for each run that failed."""
+    first = [chosen.grid(paper, name, asked.scale).tuning for name in asked.names]
+    failed = _make(asked, [grid for grid in first if grid])
+    return failed + _make(asked, [chosen.grid(paper, name, asked.scale) for name in asked.names])
+
+
+def _make(asked: argparse.Namespace, grids: list[Grid]) -> list[str]:
+    """Make the missing runs of some grids in this process; gives a line for each that failed."""
+    missing: dict[str, tuple[Wanted, str]] = {}
+    for grid in grids:
+        missing = _missing(grid) | missing
+    wanted, names = [w for w, _ in missing.values()], [name for _, name in missing.values()]
+    for each in wanted:
+        suits(each.setting, device_of(asked.device))  # refused now, not run by run
+    made = follow(wanted, names, " ".join([asked.paper, *asked.names]), device=asked.device)
+    return [f"{names[i]}: {one_line(str(run)) or type(run).__name__}" for i, run in made if isinstance(run, Exception)]
+
+
+def _missing(grid: Grid) -> dict[str, tuple[Wanted, str]]:
+    """The runs of a grid that can be made and are not finished, by key, each with its name."""
+    return {run.key: (Wanted(cell.setting, cell.method, cell.seed, grid.probe), name_of(grid, cell))
+            for cell, run in zip(grid.cells, grid.runs(), strict=True)
+            if run.entry.unfinished and not cell.waits}  # fmt: skip
