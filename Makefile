@@ -8,7 +8,6 @@ SPACE := $() $()
 # Bytecode is written when a module is first imported: compiling every installed file takes a minute.
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-compile --quiet -c $(PINS)
 ON_TWO_CORES := -n 2 --dist worksteal
-export FEDNB_STORE ?= $(CURDIR)/.fednb
 export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE # where it is set, every process compiles all that it imports again
 
@@ -17,6 +16,9 @@ unexport PYTHONDONTWRITEBYTECODE # where it is set, every process compiles all t
 
 demo: $(VENV)/.notebooks
 	$(BIN)/fednb notebook fedfft/01_fig1_perturbation_spectra --scale smoke
+
+# Tests leave the runs of whoever runs them alone.
+unit test-faults test-wheel test-browser: export FEDNB_STORE := $(CURDIR)/.fednb
 
 test: unit notebooks
 

@@ -72,7 +72,7 @@ class Session:
         state, about = other.load_state()
         with other.reading(other.state):
             theirs._take(s, table, state, about)
-        history = other.history()
+        history = [row for row in other.history() if not row.get("tuned")]
         self.save(s, table, sorted(table.clients), history)
         return history
 

@@ -245,8 +245,8 @@ def tune(
     >>> tuning = fn.tune(["FedAvg", "FedProx"], {"lr": [0.0001, 0.1, 100.0]}, setting).run()
     >>> tuning.best, tuning.at_edge()
     ({'FedAvg': {'lr': 0.1}, 'FedProx': {'lr': 0.1}}, {})
-    >>> fn.grid(setting, tuning.methods, seeds=1).status()["status"].tolist()
-    ['absent', 'absent']
+    >>> fn.grid(setting, tuning.methods, seeds=1).status()["status"].tolist()      # the trials that were chosen
+    ['finished', 'finished']
     """
     if by not in RULES:
         raise BadGrid(f"{name}: by = {shown(by)}: must be one of {', '.join(RULES)}")
