@@ -20,7 +20,7 @@ def readouts(results: Results) -> pd.DataFrame:
     """Every run's accuracy as best round, last round and mean of the last ten, in percent (notebooks/across/02).
 
     Which of the three stands in the column method, the run's label in `run`. The last ten are evaluated rounds. A
-    diverged run has a best round and nothing else.
+    diverged run has none.
     """
     import pandas as pd
 
