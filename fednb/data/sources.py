@@ -155,7 +155,7 @@ def simplified(name: str) -> str:
 
 def find(name: str) -> Source:
     """The catalogue line of a name; an import path such as "my_package.sets:flowers" is entered when first met."""
-    if name in SOURCES:
+    if isinstance(name, str) and name in SOURCES:
         return SOURCES[name]
     if is_import_path(name):
         return _enter(_by_import_path(name))
