@@ -89,7 +89,10 @@ def test_classes_show_their_methods_and_explained_fields():
     body = pages()["api.html"].body
     setting = body.split('id="Setting"')[1].split("</section>")[0]
     assert '<dt id="Setting.but"><code>.but(**changes: Any) -&gt; Setting</code></dt>' in setting
-    assert "<td>data set, see <code>fednb ls data</code>; or an import path</td>" in setting and "clients: int = 10," in setting
+    assert (
+        "<td>data set, see <code>fednb ls data</code>; or an import path</td>" in setting
+        and "clients: int = 10," in setting
+    )
     assert "_whole" not in setting  # the value, not the call that makes the field
 
 
