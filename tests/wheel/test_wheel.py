@@ -142,7 +142,7 @@ def test_publish_shows_the_users_results_beside_those_of_the_wheel(installed, ke
     installed.run(installed.fednb, "publish", "--out", "site")
     (page,) = (installed.user / "site").rglob(f"{NOTEBOOK}.html")
     text = page.read_text()
-    assert "--scale smoke --keep" in text and "--scale laptop --keep" in text
+    assert "--scale smoke --keep" in text and "--scale laptop --plain --keep" in text  # the commands that were recorded
 
 
 def test_the_store_is_checked_with_the_users_results(installed, kept):
