@@ -260,3 +260,19 @@ def test_graphs_have_streams_of_their_own_while_they_live(monkeypatch):
     assert captured.stream_of_its_own().cuda_stream == 1
     with pytest.raises(RuntimeError, match="more than 3 graphs"):
         captured.stream_of_its_own()
+
+
+def test_the_compiler_is_told_to_be_quick(monkeypatch):
+    from torch._inductor import config
+
+    seen = {}
+
+    def compile_it(graph, inputs, dynamic_shapes):
+        seen.update({name: getattr(config, name) for name in compiled.QUICK})
+        return Standing(graph)
+
+    monkeypatch.setattr("torch._inductor.standalone_compile", compile_it)
+    before = {name: getattr(config, name) for name in compiled.QUICK}
+    work, own = listed(), buffers()
+    work.compiled(own)
+    assert seen == compiled.QUICK != before == {name: getattr(config, name) for name in compiled.QUICK}

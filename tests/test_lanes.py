@@ -240,9 +240,12 @@ def test_lanes_take_the_place_of_others_where_there_is_no_room():
 
 
 def test_lanes_are_as_many_as_clients_keep_busy():
-    """Equal clients all at a time; of unequal ones as many as the others need while the longest is at work."""
-    equal = Stacked(problem_of(SMALL.but(partition="iid"), 0), runs=3)
-    assert equal._lanes(6) == 18
+    """Equal clients all at a time; of unequal ones as many as the others need while the longest is at work.
+
+    Of three runs one is between two rounds, so that the lanes are for two.
+    """
+    equal = problem_of(SMALL.but(partition="iid"), 0)
+    assert [Stacked(equal, runs=runs)._lanes(6) for runs in (1, 2, 3, 6)] == [6, 12, 12, 24]
     skewed = problem_of(SMALL, 0)
     longest = int(skewed.steps.max()) / float(skewed.steps.float().mean())
-    assert longest > 1.3 and Stacked(skewed, runs=3)._lanes(6) == ceil(1.1 * 3 * 6 / longest)
+    assert longest > 1.3 and Stacked(skewed, runs=3)._lanes(6) == ceil(1.1 * 2 * 6 / longest)

@@ -12,6 +12,8 @@ from torch import Tensor
 from fednb.data.dataset import TENSORS, Dataset
 from fednb.data.plan import augment, batches, changes, step_count
 
+Drawn = tuple[Tensor, Tensor | None]  # samples of each client, step and place in its batch; how each is changed
+
 
 @dataclass(frozen=True, eq=False)
 class Resident:
@@ -66,6 +68,10 @@ class Resident:
 
     def plan(self, seed: int, t: int, ids: list[int], epochs: int, size: int) -> ResidentPlan:
         """The batches of some clients in round t, padded with −1 to the longest of them."""
+        return self.placed(self.drawn(seed, t, ids, epochs, size))
+
+    def drawn(self, seed: int, t: int, ids: list[int], epochs: int, size: int) -> Drawn:
+        """What `plan` consists of, still on the host."""
         size = min(size, max(map(len, self.parts)))  # no batch is longer than the largest client
         counts = [step_count(len(self.parts[i]), epochs, size) for i in ids]
         index = torch.full((len(ids), max(counts), size), -1, dtype=torch.int64)
@@ -75,7 +81,11 @@ class Resident:
             index[c, :steps] = torch.where(local < 0, -1, self.parts[i][local.clamp_min(0)])
             if how is not None:
                 how[c, :steps] = changes(seed, t, i, steps, size, self.data.pad, self.data.flip, self.crop_every)
-        device = self.data.x.device
+        return index, how
+
+    def placed(self, drawn: Drawn) -> ResidentPlan:
+        """A round's batches on the device of the data."""
+        (index, how), device = drawn, self.data.x.device
         return ResidentPlan(self, index.to(device), None if how is None else how.to(device))
 
 

@@ -28,6 +28,10 @@ from fednb.base.files import atomically, digest
 from fednb.base.processes import child
 
 FOLDER = "TORCHINDUCTOR_CACHE_DIR"  # the variable that names the folder for what compilers keep
+QUICK = {  # a sixth less time for a step of ResNet-20, which is 2% faster then
+    "loop_ordering_after_fusion": False,  # loops in another order, so that two of them become one
+    "loop_index_inversion_in_fusion": False,
+}
 Buffers = dict[str, Tensor]
 Compiled = Callable[..., Any]
 
@@ -149,9 +153,10 @@ def flattened(graph: GraphModule) -> tuple[GraphModule, list[Tensor]]:
 
 def compiled(graph: GraphModule, inputs: Sequence[Tensor]) -> Any:
     """What a compiler makes of a graph: to be called with such inputs."""
-    from torch._inductor import standalone_compile
+    from torch._inductor import config, standalone_compile
 
-    with torch.no_grad():
+    known = {name: value for name, value in QUICK.items() if hasattr(config, name)}  # by the installed version
+    with torch.no_grad(), config.patch(known):
         return standalone_compile(graph, list(inputs), dynamic_shapes="from_example_inputs")
 
 

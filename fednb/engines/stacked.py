@@ -33,6 +33,7 @@ SHORTEST = 64  # steps of a round that lanes have room for, or a power of two ab
 DRAWN = 200  # cohorts, to learn how much longer their longest client takes than the mean
 MOST_KEPT = 8  # sets of lanes: what was captured longest ago goes first
 SLACK = 1.1  # lanes for each that would be busy all the time
+AWAY = 3  # one in so many runs is between two rounds, and leaves its lanes to others
 
 
 class NeedsGroupNorm(ValueError):
@@ -229,10 +230,14 @@ class Stacked(Loop):
         return self.shared.lanes_for(trip, most, objective.form, make)
 
     def _lanes(self, clients: int) -> int:
-        """As many lanes as the clients of all runs keep busy while the longest of a round is on its way."""
+        """As many lanes as clients keep busy while the longest of a round is on its way.
+
+        Runs that all train at once would all test at once too, with no step under way.
+        """
+        runs = self.runs - self.runs // AWAY
         rng, steps = np.random.default_rng(0), self.problem.steps.numpy()
         drawn = np.stack([rng.choice(steps, min(clients, len(steps)), replace=False) for _ in range(DRAWN)])
-        return min(clients * self.runs, ceil(SLACK * self.runs * drawn.sum() / drawn.max(1).sum()))
+        return min(clients * runs, ceil(SLACK * runs * drawn.sum() / drawn.max(1).sum()))
 
     def evaluate(self, w: Tensor, b: Tensor) -> tuple[float, float]:
         with arithmetic(self.problem.objective.precision):
