@@ -36,13 +36,16 @@ FRAME = (
 def pseudo_code(method: Method) -> str:
     """The round of one method, each line with the part it comes from."""
     lines = [f"{method.name}   [{', '.join(repr(p) for p in method.parts) or 'no parts: Algorithm 0 itself'}]"]
-    for stage, when, frame in FRAME:
+    when = ""  # what the next line has to say; a method without a perturbation has no line of that stage
+    for stage, begins, frame in FRAME:
+        when = begins or when
         own = [(_equation(p, stage), type(p).__name__) for p in method.parts if stage and hasattr(p, stage)]
         delta = " + δ" if any(hasattr(p, "perturb") for p in method.parts) else ""
         rows = [(frame.format(delta=delta), "")] if frame else []
         rows = own + rows if stage == "server" else rows + own
         for i, (equation, who) in enumerate(rows):
-            lines.append(f"  {when if i == 0 else '':<18} {stage if i == 0 else '':<9} {equation:<58} {who}".rstrip())
+            lines.append(f"  {when:<18} {stage if i == 0 else '':<9} {equation:<58} {who}".rstrip())
+            when = ""
     return "\n".join(lines)
 
 

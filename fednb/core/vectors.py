@@ -35,7 +35,7 @@ def cos(x: Tensor, y: Tensor) -> Tensor:
     return dot(unit(x), unit(y))
 
 
-def clip(v: Tensor, most: float | None) -> Tensor:
+def clip(v: Tensor, most: float | Tensor | None) -> Tensor:
     """v scaled down to norm `most` where it is longer (PyTorch's global-norm clipping, epsilon 1e-6)."""
     return v if most is None else v * (most / (norm(v) + 1e-6)).clamp_max(1.0)
 
