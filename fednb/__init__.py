@@ -18,6 +18,8 @@ from fednb.core.rounds import Method, Part, part
 from fednb.data.partition import add_partition
 from fednb.data.sources import add_data
 from fednb.engines.federation import Federation
+from fednb.engines.losses import add_loss
+from fednb.engines.measures import add_metric
 from fednb.engines.problem import class_counts
 from fednb.engines.replay import replay
 from fednb.engines.setting import Setting
@@ -36,6 +38,8 @@ __all__ = [
     "Setting",
     "__version__",
     "add_data",
+    "add_loss",
+    "add_metric",
     "add_model",
     "add_partition",
     "callbacks",

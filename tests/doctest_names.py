@@ -10,11 +10,13 @@ def examples_store(tmp_path_factory):
 
 @pytest.fixture
 def own_names():
-    """Data, models and partitions that a test enters under names of its own go when it ends."""
+    """Data, models, partitions, losses and metrics that a test enters under names of its own go when it ends."""
     from fednb import models
     from fednb.data import partition, sources
+    from fednb.engines.losses import LOSSES
+    from fednb.engines.measures import METRICS
 
-    registers: list[dict] = [sources.SOURCES, models.MODELS, partition.OWN]
+    registers: list[dict] = [sources.SOURCES, models.MODELS, partition.OWN, LOSSES.known, METRICS.known]
     before = [dict(register) for register in registers]
     yield
     for register, known in zip(registers, before, strict=True):

@@ -123,7 +123,7 @@ def test_event_files_have_every_number_of_every_round(tmp_path):
     run = fn.run(SMALL, "FedAvg", seed=2, progress=False, on_round=log)
     assert log.path.parent.name == f"FedAvg-seed2-{run.key[:8]}" and "tfevents" in log.path.name
     first, *events = records(log.path)
-    assert first[3] == b"brain.Event:2" and [event[2] for event in events] == [0, 1, 2]
+    assert first[3] == b"brain.Event:2" and [event[2] for event in events] == [1, 2, 3]
     scalars = [{v[1].decode(): struct.unpack("<f", v[2])[0] for v in map(dict, map(fields_of, several))}
                for several in ([value for _, value in fields_of(event[5])] for event in events)]  # fmt: skip
     assert scalars[0]["train_loss"] == pytest.approx(run.rows[0]["train_loss"], rel=1e-6)
@@ -179,8 +179,8 @@ def test_mlflow_writes_to_a_database_of_ones_own(tmp_path, monkeypatch):
     seen = FakeClient.last
     assert seen.uri == f"sqlite:///{tmp_path / 'logs' / 'mlflow.db'}" and seen.experiment[0] == "fednb"
     assert seen.params["lr"] == "0.1" and seen.params["method.rho"] == "0.1" and seen.params["key"] == run.key
-    assert ("accuracy", 2, run.accuracy) in seen.metrics and seen.ended == ("r1", "FINISHED")
-    assert [step for name, step, _ in seen.metrics if name == "train_loss"] == [0, 1, 2]
+    assert ("accuracy", 3, run.accuracy) in seen.metrics and seen.ended == ("r1", "FINISHED")
+    assert [step for name, step, _ in seen.metrics if name == "train_loss"] == [1, 2, 3]
 
 
 def test_wandb_stays_offline(tmp_path, monkeypatch):
@@ -193,7 +193,7 @@ def test_wandb_stays_offline(tmp_path, monkeypatch):
     run = fn.run(SMALL, "FedSAM", progress=False, on_round=fn.callbacks.WandB(tmp_path / "logs", project="mine"))
     assert told["mode"] == "offline" and told["project"] == "mine" and told["dir"] == str(tmp_path / "logs")
     assert told["config"]["key"] == run.key and told["config"]["method.rho"] == "0.1"
-    assert [step for step, _ in logged] == [0, 1, 2] and logged[2][1]["accuracy"] == run.accuracy and ended == [0]
+    assert [step for step, _ in logged] == [1, 2, 3] and logged[2][1]["accuracy"] == run.accuracy and ended == [0]
 
 
 def test_a_diverged_run_has_failed(tmp_path, monkeypatch):

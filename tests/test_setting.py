@@ -42,7 +42,7 @@ BAD = {
     "augment": ("true or false", [1, 0, "yes", None, 1.0]),
     "crop": ("half | every", ["all", None, True]),
 }  # fmt: skip
-NAMED = ("data", "partition", "model")
+NAMED = ("data", "partition", "model", "loss", "metrics")
 
 
 def test_every_field_is_tested_for_bad_values():
@@ -65,6 +65,11 @@ def test_a_bad_value_is_refused_with_field_value_and_range(name, allowed, value)
         ("partition", "dirichlet(alpha=-1)", r"alpha=-1; allowed is a number greater than 0"),
         ("partition", "dirichlet(alpha=nan)", r"alpha=nan; allowed is a number greater than 0"),
         ("partition", "dirichlet(beta=1)", r"argument 'beta' is unknown"),
+        ("loss", "cros-entropy", r"no loss 'cros-entropy'; closest: cross-entropy\. Yours: what fn.add_loss entered"),
+        ("loss", 3, r"no loss 3; closest: cross-entropy"),
+        ("metrics", "f1", r"no metric 'f1'; closest: macro_f1\. Yours: what fn.add_metric entered"),
+        ("metrics", ["macro_f1", None], r"no metric None; closest: macro_f1, calibration_error"),
+        ("metrics", 3, r"metrics = 3: must be names, such as \['macro_f1', 'calibration_error'\]"),
     ],
 )
 def test_names_that_are_not_there_are_refused_with_the_closest(name, value, said):
@@ -129,6 +134,7 @@ def test_equal_numbers_give_one_key(name, left, right):
     assert key(a) == key(b)
 
 
+@pytest.mark.usefixtures("own_names")
 def test_other_values_give_other_keys():
     """A key for every field but the reported number, which is read from the same run: change one and it is another."""
     other = dict(
@@ -136,7 +142,7 @@ def test_other_values_give_other_keys():
         epochs=3, batch=11, lr=0.2, lr_decay=0.9, server_lr=0.5, weight_decay=0.1, clip_norm=None, weighting="uniform",
         augment=False, samples=100, evaluate_every=2, report="last", precision="fp64", evaluation="personal",
         train_share=0.5, tune_epochs=0, held_out=0.1, validation=0.1, validation_on="server",
-        crop="every",
+        crop="every", loss="math:fsum", metrics=["macro_f1"],
     )  # fmt: skip
     assert set(other) == {f.name for f in fields(Setting)}
     keys = {key(Setting().but(**{name: value})) for name, value in other.items() if name != "report"}

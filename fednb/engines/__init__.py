@@ -14,6 +14,7 @@ import torch
 from fednb.base.processes.shared import NotSendable, packed
 from fednb.core.rounds import Method
 from fednb.engines.loop import Loop
+from fednb.engines.losses import LOSSES
 from fednb.engines.own import why_not_stacked
 from fednb.engines.pool import Pool
 from fednb.engines.problem import Problem, dealt, problem_of
@@ -80,9 +81,9 @@ def choose(
     asked, size = name, (problem.objective.layout.total, sum(map(len, parts)))
     if name == "auto":
         name = _automatic(setting, method, where, *size)
-    if name.startswith("stacked") and own_of(setting.model) and (why := _why_not_stacked(problem)):
+    if name.startswith("stacked") and (why := _why_not_stacked(setting, problem)):
         name = "loop" if where.type == "cuda" else _automatic(setting, method, where, *size)
-        _say_once(f"fednb: model {setting.model!r} {why}: engine {name!r} in place of {asked!r}")
+        _say_once(f"fednb: {why}: engine {name!r} in place of {asked!r}")
     if name == "pool":
         if where.type != "cpu":
             raise BadEngine("engine = 'pool' runs on the CPU; use device='cpu', or engine='stacked'")
@@ -117,17 +118,22 @@ def _automatic(setting: Setting, method: Method, device: torch.device, P: int, s
     if cores() == 1 or work < SMALL or os.name != "posix":
         return "loop"
     try:
-        packed((method, own_of(setting.model)))
+        packed((method, own_of(setting.model), LOSSES.own(setting.loss)))
     except NotSendable:
         return "loop"
     return "pool"
 
 
-def _why_not_stacked(problem: Problem) -> str:
-    """The reason why a user's own model cannot be stacked; an empty text where it can."""
+def _why_not_stacked(setting: Setting, problem: Problem) -> str:
+    """The reason why a user's own model or loss cannot be stacked; an empty text where they can, or none is own."""
+    objective, model = problem.objective, own_of(setting.model)
+    if model is None and (objective.criterion is None or len(objective.buffers)):
+        return ""
     assert problem.samples is not None
     x, y = (part[:4] for part in problem.samples)
-    return why_not_stacked(problem.objective, problem.inputs(x), y)
+    why = why_not_stacked(objective, problem.inputs(x), y)
+    whose = f"model {setting.model!r}" if objective.criterion is None else f"{setting.model!r} with {setting.loss!r}"
+    return why and f"{whose} {why}"
 
 
 _said: set[str] = set()

@@ -20,6 +20,7 @@ from torch.func import functional_call
 
 from fednb.core.record import OwnLoss
 from fednb.core.vectors import Layout
+from fednb.engines.losses import BadLoss, Loss
 
 SHORT = ("tf32", "bf16")  # precisions in which products of 32-bit numbers may keep 10 bits after the point
 
@@ -29,18 +30,23 @@ class OutsideArithmetic(RuntimeError):
 
 
 class Objective:
-    """Mean cross-entropy of a model whose weights are a vector `[P]` and whose buffers are a vector `[B]`.
+    """The mean loss of a model whose weights are a vector `[P]` and whose buffers are a vector `[B]`.
 
     precision: see `Setting`; with bf16 layers multiply in 16 bits, while weights, sums and losses stay in 32.
     Gradients, scores and answers that nobody differentiates are computed in the run's arithmetic from wherever they are
     asked for. A caller that differentiates `outputs` or a loss itself does so inside `arithmetic()`, backward pass and
     all; outside it is refused.
     mark: what tells a user's own model from others that look like it. draws: the model answers by chance in training.
+    criterion: a user's own loss in place of cross-entropy; per_sample: it gives a number for each sample.
     Parameters that require no gradient are no part of the vector.
     """
 
-    def __init__(self, model: nn.Module, precision: str = "fp32", mark: str = "") -> None:
+    def __init__(
+        self, model: nn.Module, precision: str = "fp32", mark: str = "", criterion: Loss | None = None,
+        per_sample: bool = True,
+    ) -> None:  # fmt: skip
         self.model = model
+        self.criterion, self.per_sample = criterion, per_sample
         self.precision = precision
         self.mark = mark
         self.draws = False
@@ -50,8 +56,9 @@ class Objective:
 
     @cached_property
     def form(self) -> str:
-        """What is computed here apart from the weights: the precision, and the model in words."""
-        return f"{self.precision} {self.model!r}{self.mark}"
+        """What is computed here apart from the weights: the precision, the model in words, and which loss."""
+        loss = "" if self.criterion is None else f" loss {self.criterion.serial}"
+        return f"{self.precision} {self.model!r}{self.mark}{loss}"
 
     def by_itself(self) -> Objective:
         """This objective with a model of its own: a model must not be called by two threads at the same time."""
@@ -105,17 +112,22 @@ class Objective:
         return out.float() if isinstance(out, Tensor) else tuple(x.float() for x in out)
 
     def loss(self, w: Tensor, b: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        if self.criterion is not None:
+            return self.criterion.mean(self.outputs(w, b, x), y)
         return F.cross_entropy(self.outputs(w, b, x), y)
 
     def masked_loss(self, w: Tensor, b: Tensor, x: Tensor, y: Tensor, valid: Tensor) -> Tensor:
         """The loss where some samples of the batch are only padding; zero where all are."""
-        losses = F.cross_entropy(self.outputs(w, b, x), y, reduction="none") * valid
-        return losses.sum() / valid.sum().clamp_min(1)
+        out = self.outputs(w, b, x)
+        losses = F.cross_entropy(out, y, reduction="none") if self.criterion is None else self.criterion(out, y)
+        return (losses * valid).sum() / valid.sum().clamp_min(1)
 
     def own_loss(
         self, told: OwnLoss, step: int, w: Tensor, b: Tensor, x: Tensor, y: Tensor, valid: Tensor, row: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The mean of a part's own loss over the samples that are there, and the sum of what it saw of them."""
+        if self.criterion is not None:
+            raise BadLoss(f"loss {self.criterion.name!r}: this method has a loss of its own; run it with cross-entropy")
         state = self._state(w, b)
         draws = hasattr(self.model, "latent")
         losses, seen = told.loss(lambda *more: self._answer(state, x, *(more if draws else ())), y, row, step)
@@ -142,15 +154,21 @@ class Objective:
 
     @torch.no_grad()
     def score(self, w: Tensor, b: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Correct answers, and the sum of losses; on the device, nobody waits for them here."""
+        """Correct answers, and the sum of cross-entropies; on the device, nobody waits for them here."""
+        with self.arithmetic():
+            out = self.logits(w, b, x)
+            loss = F.cross_entropy(out.double(), y, reduction="sum")
+        return (out.argmax(-1) == y).sum(), loss
+
+    @torch.no_grad()
+    def logits(self, w: Tensor, b: Tensor, x: Tensor) -> Tensor:
+        """What the model answers outside of training, where Dropout and BatchNorm stand still."""
         self.model.eval()
         try:
             with self.arithmetic():
-                out = self.outputs(w, b, x)
-                loss = F.cross_entropy(out.double(), y, reduction="sum")
+                return self.outputs(w, b, x)
         finally:
             self.model.train()
-        return (out.argmax(-1) == y).sum(), loss
 
 
 @contextmanager

@@ -52,6 +52,8 @@ def why_not_stacked(objective: Objective, x: Tensor, y: Tensor) -> str:
         return "keeps running statistics, as BatchNorm does"
     if objective.draws:
         return "draws at random, as Dropout does"
+    if not objective.per_sample:
+        return "has a loss that gives one number for a batch, not one for each sample"
     four = torch.arange(4, device=y.device) % len(y)
     x, y = x[four].unflatten(0, (2, 2)), y[four].view(2, 2)
     w, b = objective.start(next(objective.model.parameters()).dtype, y.device)

@@ -19,6 +19,7 @@ from fednb.data.dataset import TENSORS, Dataset
 from fednb.data.labels import Iid
 from fednb.engines.crew import Crew
 from fednb.engines.loop import joined, total
+from fednb.engines.losses import LOSSES
 from fednb.engines.problem import Problem
 from fednb.engines.setting import Setting
 from fednb.models import own_of
@@ -52,12 +53,12 @@ class Pool:
     def __init__(self, problem: Problem, setting: Setting, seed: int, data: Dataset, parts: list[np.ndarray],
                  workers: int) -> None:  # fmt: skip
         self.problem = problem
-        self.crew, own = crew(workers), own_of(setting.model)
-        if own is not None and self.crew.own.get(own.name, own.serial) != own.serial:
-            dismiss()  # workers may have imported what the former model of that name was made of
+        self.crew, own, loss = crew(workers), own_of(setting.model), LOSSES.own(setting.loss)
+        known = {f"{type(each).__name__} {each.name}": each.serial for each in (own, loss) if each is not None}
+        if any(self.crew.own.get(name, serial) != serial for name, serial in known.items()):
+            dismiss()  # workers may have imported what the former model or loss of that name was made of
             self.crew = crew(workers)
-        if own is not None:
-            self.crew.own[own.name] = own.serial
+        self.crew.own |= known
         self.crew.losses = 0
         if self.crew.data is not data:  # not by name: another folder may hold another set of that name
             tensors = {name: getattr(data, name) for name in TENSORS}
@@ -66,7 +67,8 @@ class Pool:
             self.crew.tell("data", data.name, frame, Shared(tensors))
             self.crew.data = data
         plain = setting.but(partition=Iid())  # who holds what is in the parts
-        self.crew.tell("work_on", plain, seed, data.name, parts, own and replace(own, origin=None))
+        self.crew.tell("work_on", plain, seed, data.name, parts, own and replace(own, origin=None),
+                       loss and replace(loss, sent=True))  # fmt: skip
         self.rows: dict[str, Tensor] = {}
         self.server: dict[str, Tensor] = {}
 

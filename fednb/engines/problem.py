@@ -16,8 +16,10 @@ from fednb.base.streams import stream
 from fednb.core.federation import Population
 from fednb.data.partition import PartitionFailed, counts
 from fednb.data.plan import Plan, step_count
-from fednb.data.resident import Resident
+from fednb.data.resident import Drawn, Resident
 from fednb.data.sources import Dataset, load
+from fednb.engines.ahead import PlansAhead
+from fednb.engines.losses import LOSSES
 from fednb.engines.objective import Objective
 from fednb.engines.own import TRIED, draws, seeded
 from fednb.engines.setting import Setting
@@ -44,6 +46,11 @@ class Problem(Population):
         assert self.samples is not None
         x, y = (part[self.own[client]] for part in self.samples)
         return 100.0 * int(self.objective.score(w, b, self.inputs(x), y)[0]) / len(y)
+
+    def answers(self, w: Tensor, b: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits of a model for samples of this problem, and their labels, on the CPU."""
+        pieces = [self.objective.logits(w, b, self.inputs(some)) for some in x.split(self.chunk)]
+        return torch.cat(pieces).cpu(), y.cpu()
 
     def drawing(self, t: int, client: int) -> AbstractContextManager[None]:
         """A block in which a model that answers by chance draws by the seed, the round and the client."""
@@ -140,6 +147,11 @@ def clients_of(setting: Setting, seed: int, data: Dataset) -> list[np.ndarray]:
     return _shared_out(setting, seed, data)[1]
 
 
+def whole_parts(setting: Setting, seed: int, data: Dataset) -> list[np.ndarray]:
+    """Each client's samples, as indices, with those that it holds out for validation."""
+    return _shared_out(setting, seed, data)[0]
+
+
 def validation_of(setting: Setting, seed: int, data: Dataset) -> np.ndarray:
     """The samples that the setting holds out for validation, as indices; no client trains on them."""
     return _shared_out(setting, seed, data)[2]
@@ -200,12 +212,30 @@ def class_counts(setting: Setting, seed: int = 0) -> np.ndarray:
 def _objective(setting: Setting, seed: int, data: Dataset, home: Resident, device: str | torch.device) -> Objective:
     """The setting's model with its first weights, as a function of them; a user's own is tried on some samples."""
     model = build(setting.model, data.classes, data.input, seed=seed).to(device, home.dtype)
-    own = own_of(setting.model)
+    own, loss = own_of(setting.model), LOSSES.own(setting.loss)
+    per_sample = loss is None or loss.tried(data.classes, home.dtype, device)
     if own is None:
-        return Objective(model, setting.precision)
-    objective = Objective(model, setting.precision, f" {own.serial} {seed}")  # what is not trained may be drawn by it
+        return Objective(model, setting.precision, criterion=loss, per_sample=per_sample)
+    mark = f" {own.serial} {seed}"  # what is not trained may be drawn by the seed
+    objective = Objective(model, setting.precision, mark, loss, per_sample)
     objective.draws = draws(objective, home.inputs(home.data.x[:TRIED]))
     return objective
+
+
+def waits_for_the_host(device: torch.device) -> bool:
+    """True for a GPU: what the host has not prepared is waited for."""
+    return device.type == "cuda"
+
+
+def _plans(home: Resident, setting: Setting, seed: int) -> Callable[[int, Sequence[int]], Plan]:
+    """The batches of clients in a round; for a GPU, which would wait for them, ahead of time."""
+
+    def draw(t: int, ids: list[int]) -> Drawn:
+        return home.drawn(seed, t, ids, setting.epochs, setting.batch)
+
+    if waits_for_the_host(home.data.x.device):
+        return PlansAhead(home, draw, lambda t: participants(setting, seed, t), setting.rounds)
+    return lambda t, ids: home.placed(draw(t, list(ids)))
 
 
 def problem_of(
@@ -223,7 +253,7 @@ def problem_of(
     objective = _objective(setting, seed, data, home, device)
     return Problem(
         objective,
-        lambda t, ids: home.plan(seed, t, list(ids), setting.epochs, setting.batch),
+        _plans(home, setting, seed),
         layout=objective.layout,
         sizes=home.sizes,
         steps=torch.tensor([step_count(len(p), setting.epochs, setting.batch) for p in parts]),

@@ -14,6 +14,8 @@ from fednb.core.record import LocalTraining
 from fednb.data.partition import Dirichlet, Partition
 from fednb.data.partition import parse as parse_partition
 from fednb.data.sources import find as find_data
+from fednb.engines.losses import CROSS_ENTROPY, LOSSES
+from fednb.engines.measures import find_all
 from fednb.models import find as find_model
 
 MOST_EPOCHS = 1000  # a round's batches are drawn before it begins, one order of the samples for each epoch
@@ -122,11 +124,19 @@ class Setting:
     crop: str = _quiet(
         _choice("half", ("half", "every"), "augmentation crops half of the images, as FL-Simulator does, or every one")
     )
+    loss: str = _quiet(
+        field(default=CROSS_ENTROPY, metadata={"help": "loss of the local steps, see `fn.add_loss`; or an import path"})
+    )
+    metrics: tuple[str, ...] = _quiet(
+        field(default=(), metadata={"help": "extra metrics in the history, see `fn.add_metric`; or import paths"})
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "data", find_data(self.data).name)  # one spelling, one key
         object.__setattr__(self, "model", find_model(self.model))
         object.__setattr__(self, "partition", parse_partition(self.partition))
+        object.__setattr__(self, "loss", LOSSES.find(self.loss))
+        object.__setattr__(self, "metrics", find_all(self.metrics))
         for f in fields(self):
             object.__setattr__(self, f.name, _checked(f, getattr(self, f.name)))
         if not isinstance(self.augment, bool):
@@ -160,7 +170,8 @@ class Setting:
 
     def plain(self) -> dict[str, Any]:
         """All fields by name, as numbers and strings that JSON can hold."""
-        return {f.name: getattr(self, f.name) for f in fields(self)} | {"partition": str(self.partition)}
+        own = {f.name: getattr(self, f.name) for f in fields(self)}
+        return own | {"partition": str(self.partition), "metrics": ", ".join(self.metrics)}
 
     def __str__(self) -> str:
         return json.dumps(self.plain())

@@ -13,6 +13,7 @@ from fednb.base.processes.member import serve
 from fednb.core.rounds import Method
 from fednb.data.sources import Dataset
 from fednb.engines.loop import train_one
+from fednb.engines.losses import LOSSES, Loss
 from fednb.engines.problem import Problem, problem_of
 from fednb.engines.setting import Setting
 from fednb.models import MODELS, OwnModel
@@ -31,10 +32,14 @@ class Worker:
         """Hold a data set that the parent shares."""
         self.sets = {key: replace(frame, **tensors)}
 
-    def work_on(self, setting: Setting, seed: int, key: str, parts: list, own: OwnModel | None) -> None:
-        """Build the problem of a run; own: its model, where that is a user's."""
+    def work_on(
+        self, setting: Setting, seed: int, key: str, parts: list, own: OwnModel | None, loss: Loss | None
+    ) -> None:
+        """Build the problem of a run; own, loss: its model and its loss, where they are a user's."""
         if own is not None:
             MODELS[setting.model] = own
+        if loss is not None:
+            LOSSES.known[setting.loss] = loss
         self.problem = problem_of(setting, seed, data=self.sets[key], parts=parts)
 
     def arena(self, rows: dict[str, torch.Tensor], server: dict[str, torch.Tensor]) -> None:

@@ -13,8 +13,9 @@ from fednb.base.progress import bar_of
 from fednb.core.record import Cohort, Server, Table
 from fednb.core.rounds import Method
 from fednb.engines import Engine
+from fednb.engines.measures import METRICS, Metric
 from fednb.engines.objective import arithmetic
-from fednb.engines.problem import data_of, validation_of
+from fednb.engines.problem import Problem, clients_of, data_of, validation_of, whole_parts
 from fednb.engines.setting import Setting
 
 
@@ -87,8 +88,89 @@ class PersonalJudge(GlobalJudge):
         return {"accuracy": own, "test_loss": seen["test_loss"], "global_accuracy": seen["accuracy"], "tuned": 0}
 
 
+class MeasuringJudge(GlobalJudge):
+    """What another judge says of a round, and the setting's extra metrics.
+
+    A metric of the clients asks about each one's own samples: with evaluation="personal" its latest own model on its
+    test split, else the server's model on what it holds out for validation, or on its training samples. Every metric is
+    tried on the first model, so that one that fails does so before anything is trained.
+    """
+
+    def __init__(self, judge: GlobalJudge, setting: Setting, seed: int, w: Tensor, b: Tensor) -> None:
+        super().__init__(judge.engine)
+        self.judge, self.metrics = judge, [METRICS[name] for name in setting.metrics]
+        self.personal = setting.evaluation == "personal"
+        self.own = _samples_of_clients(setting, seed, self.engine.problem) if self._of_clients() else []
+        self.kept = judge.kept | {_kept(m): 1 for m in self._of_clients() if self.personal}
+        self._on_test_set(w, b)
+        self.first = [self._on_client(w, b, client) for client in range(len(self.own))]
+
+    def row(self, k: Cohort, s: Server, table: Table, tested: bool) -> dict[str, Any]:
+        seen = self.judge.row(k, s, table, tested)
+        for at, client in enumerate(k.ids if self.own and self.personal else ()):
+            w, b = (x[at] for x in k.values(("w", "b")).values())
+            for m, value in self._on_client(w, b, client).items():
+                table.clients[client][_kept(m)] = torch.tensor([value], dtype=torch.float64)
+        if not tested:
+            return seen | {m.name: None for m in self.metrics}
+        w, b = s.values(("w", "b")).values()
+        found = self._on_test_set(w, b) | self._over_clients(w, b, table)
+        return seen | {m.name: found[m] for m in self.metrics}
+
+    def _of_clients(self) -> list[Metric]:
+        return [m for m in self.metrics if m.per_client]
+
+    def _on_test_set(self, w: Tensor, b: Tensor) -> dict[Metric, float]:
+        wanted = [m for m in self.metrics if not m.per_client]
+        assert self.engine.problem.test is not None
+        answers = self.engine.problem.answers(w, b, *self.engine.problem.test) if wanted else ()
+        return {m: m(*answers) for m in wanted}
+
+    def _on_client(self, w: Tensor, b: Tensor, client: int) -> dict[Metric, float]:
+        assert self.engine.problem.samples is not None
+        x, y = (each[self.own[client]] for each in self.engine.problem.samples)
+        answers = self.engine.problem.answers(w, b, x, y)
+        return {m: m(*answers) for m in self._of_clients()}
+
+    def _over_clients(self, w: Tensor, b: Tensor, table: Table) -> dict[Metric, float]:
+        if self.personal:
+            each = [self._latest(table, client) for client in range(len(self.own))]
+        else:
+            each = [self._on_client(w, b, client) for client in range(len(self.own))]
+        return {m: m.over_clients(values[m] for values in each) for m in self._of_clients()}
+
+    def _latest(self, table: Table, client: int) -> dict[Metric, float]:
+        if client not in table.clients:
+            return self.first[client]
+        return {m: float(table.clients[client][_kept(m)]) for m in self._of_clients()}
+
+
+def _kept(metric: Metric) -> str:
+    """The name under which each client keeps its number."""
+    return f"own_{metric.name}"
+
+
+def _samples_of_clients(setting: Setting, seed: int, problem: Problem) -> list[Tensor]:
+    """Each client's samples to be asked about, as indices; a client without any is left out."""
+    assert problem.samples is not None
+    if setting.evaluation == "personal":
+        return list(problem.own)
+    data = data_of(setting)
+    if setting.validation and setting.validation_on == "clients":
+        whole, held = whole_parts(setting, seed, data), validation_of(setting, seed, data)
+        parts = [np.intersect1d(part, held) for part in whole]
+    else:
+        parts = clients_of(setting, seed, data)
+    return [torch.from_numpy(part).to(problem.samples[1].device) for part in parts if len(part)]
+
+
 def judge_of(setting: Setting, seed: int, engine: Engine, w: Tensor, b: Tensor) -> GlobalJudge:
     """What judges the rounds of a run, as its setting says."""
+    judge = _judge(setting, seed, engine, w, b)
+    return MeasuringJudge(judge, setting, seed, w, b) if setting.metrics else judge
+
+
+def _judge(setting: Setting, seed: int, engine: Engine, w: Tensor, b: Tensor) -> GlobalJudge:
     if setting.evaluation == "personal":
         return PersonalJudge(engine, w, b)
     return ValidatingJudge(engine, setting, seed) if setting.validation else GlobalJudge(engine)

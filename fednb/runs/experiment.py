@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fednb import models
 from fednb.algorithms.catalogue import method as named
+from fednb.algorithms.parts.optimiser import rate_factor
 from fednb.base.locks import Held
 from fednb.base.progress import Bar, bar_of
 from fednb.base.streams import whole_seed
@@ -186,7 +187,8 @@ def _tuned_row(wanted: Run, engine: Engine, s: Server, table: Table, last: dict[
     one = last["bytes_down"] // last["clients"]
     done = {"accuracy": accuracy, "gradient_evaluations": gradients, "clients": tuner.problem.clients, "tuned": 1}
     sent = {"bytes_down": one * tuner.problem.clients, "bytes_up": 0, "lr": tuner.problem.rate(s.t)}
-    return last | {"round": s.t, "seconds": time.perf_counter() - began} | done | sent
+    unknown = dict.fromkeys(wanted.setting.metrics)  # of the tuned models
+    return last | {"round": s.t, "seconds": time.perf_counter() - began} | done | sent | unknown
 
 
 def _one_round(
@@ -219,7 +221,7 @@ def _one_round(
         "bytes_down": down * width * len(ids),
         "bytes_up": up * width * len(ids),
         "clients": len(ids),
-        "lr": problem.rate(t),
+        "lr": problem.rate(t) * rate_factor(method, t),
     }
 
 

@@ -15,6 +15,8 @@ from fednb.core.rounds import Method
 from fednb.data.dataset import Given, Source
 from fednb.data.sources import find as find_data
 from fednb.data.sources import load
+from fednb.engines.losses import LOSSES
+from fednb.engines.measures import METRICS
 from fednb.engines.setting import Setting
 
 RESULTS = 3  # part of every key; raise it when a change makes the same setting give other numbers
@@ -46,11 +48,13 @@ def key_of(description: Any) -> str:
 
 
 def _registered(setting: Setting) -> list[Any]:
-    """The setting's model and data where somebody else has entered them under a name of their own."""
+    """The setting's model, data, loss and metrics where somebody else has entered them under a name of their own."""
     source, own = find_data(setting.data), models.own_of(setting.model)
     outside = [each for each in (models.MODELS[setting.model], source.reader) if is_outside(each)]
     given = [source.reader] if isinstance(source.reader, Given) else []
-    return outside + given + ([own.identity(*_shape(source), source.text)] if own else [])
+    loss, metrics = LOSSES.own(setting.loss), [METRICS.own(name) for name in setting.metrics]
+    functions = [each.code() for each in (loss, *metrics) if each is not None]
+    return outside + given + ([own.identity(*_shape(source), source.text)] if own else []) + functions
 
 
 def _shape(source: Source) -> tuple[int, tuple[int, ...]]:

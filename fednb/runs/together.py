@@ -21,7 +21,9 @@ from fednb.runs.experiment import Run, fitted, run
 from fednb.runs.probes import Probe
 
 AT_ONCE = 6  # runs on one GPU, such as two methods with three seeds each
-SHARED = ("data", "model", "batch", "epochs", "augment", "precision", "weight_decay", "clip_norm", "evaluation")
+SHARED = (
+    "data", "model", "loss", "batch", "epochs", "augment", "precision", "weight_decay", "clip_norm", "evaluation"
+)  # fmt: skip
 EARLY = 2  # runs with steps of another kind that may be begun before it is their turn, so that these are compiled
 LOOK = 0.2  # seconds between two looks for a signal
 OnRound = Callable[[int, dict[str, Any]], None]

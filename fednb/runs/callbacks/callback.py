@@ -21,11 +21,11 @@ class NotInstalled(ImportError):
 class Callback:
     """What is told of a run: `start` once, the callback itself for every round, `end` once.
 
-    A function of one row is a callback, too. A row is a line of the run's history: round (from 0), accuracy and
-    test_loss (None in rounds that are not tested), train_loss, drift, seconds, gradient_evaluations, bytes_down,
-    bytes_up, clients, lr. Every round of the run is told in order, also those that the store has from before, so that
-    a log is always whole. An error in a callback ends the run; the finished rounds are saved, and the same call goes
-    on after them.
+    A function of one row is a callback, too. A row is a line of the run's history: round (from 0), accuracy,
+    test_loss and the setting's metrics (None in rounds that are not tested), train_loss, drift, seconds,
+    gradient_evaluations, bytes_down, bytes_up, clients, lr. Every round of the run is told in order, also those that
+    the store has from before, so that a log is always whole. An error in a callback ends the run; the finished rounds
+    are saved, and the same call goes on after them.
 
     >>> class Best(fn.callbacks.Callback):
     ...     def start(self, run):

@@ -42,7 +42,7 @@ class MLflow(Callback):
     def __call__(self, row: dict[str, Any]) -> None:
         """A round: a metric for each of its numbers."""
         for name, value in numbers(row).items():
-            self.client.log_metric(self.id, name, value, step=int(row["round"]))
+            self.client.log_metric(self.id, name, value, step=int(row["round"]) + 1)
 
     def end(self, run: Run) -> None:
         """End the run; one that diverged or was interrupted has failed."""

@@ -53,7 +53,7 @@ class TensorBoard(Callback):
     def __call__(self, row: dict[str, Any]) -> None:
         """A round as one event: a scalar for each of its numbers."""
         summary = b"".join(_bytes(1, _bytes(1, k.encode()) + _float(2, v)) for k, v in numbers(row).items())
-        self._write(_varint(2 << 3) + _varint(int(row["round"])) + _bytes(5, summary))
+        self._write(_varint(2 << 3) + _varint(int(row["round"]) + 1) + _bytes(5, summary))
 
     def end(self, run: Run) -> None:
         """Close the file."""

@@ -33,7 +33,7 @@ class WandB(Callback):
 
     def __call__(self, row: dict[str, Any]) -> None:
         """A round: all of its numbers as one step."""
-        self.log.log(numbers(row), step=int(row["round"]))
+        self.log.log(numbers(row), step=int(row["round"]) + 1)
 
     def end(self, run: Run) -> None:
         """End the run; one that diverged or was interrupted has failed."""

@@ -15,7 +15,7 @@ GROUPS = {
     "Run something": ("Setting", "run", "grid", "tune", "callbacks", "Federation", "replay", "Probe",
                       "__version__"),
     "Methods": ("method", "methods", "card", "cost", "spec_grad_filter", "Method", "Part", "part", "P", "L", "parts"),
-    "Bring your own": ("add_data", "add_model", "add_partition"),
+    "Bring your own": ("add_data", "add_model", "add_partition", "add_loss", "add_metric"),
     "Filters": ("filters",),
     "Look at data and runs": ("class_counts", "skew", "list_runs", "histories", "gains", "to_target", "spectra",
                               "drift", "embed", "features", "cka", "hessian", "landscape"),
