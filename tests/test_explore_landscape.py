@@ -251,6 +251,22 @@ def test_an_empty_store_gets_two_runs_and_headless_a_grid(tmp_path, monkeypatch)
     assert len(Landscapes.at("smoke", device="cpu").found) == 2  # a second time they come from the store
 
 
+def test_a_scale_begins_with_runs_of_its_own(tmp_path, monkeypatch):
+    """Hardly trained runs of the same data and model are in the store, newer ones too: they are offered, not opened."""
+    monkeypatch.setenv("FEDNB_STORE", str(tmp_path))
+    small = {"data": "digits", "samples": 60, "clients": 2, "participation": 1.0, "epochs": 1, "batch": 30}
+    monkeypatch.setitem(landscape.RUNS, "smoke", small)
+    monkeypatch.setitem(landscape.ROUNDS, "smoke", 2)
+    monkeypatch.setitem(landscape.LOOKED, "smoke", {"points": 3, "samples": 20})
+    for lr in (0.1, 0.2):
+        for name in landscape.METHODS:
+            fn.run(fn.Setting(**small, rounds=1, lr=lr), name, device="cpu")
+        made = Landscapes.at("smoke", device="cpu")
+        pair = made.pair(made.values)
+        assert [(each.method, each.setting.rounds) for each in pair] == [("FedAvg", 2), ("FedSAM", 2)]
+    assert len(made.found) == 6
+
+
 def test_unfinished_runs_are_not_offered(runs, results):
     def interrupt(row):
         raise KeyboardInterrupt

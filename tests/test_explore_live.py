@@ -52,6 +52,15 @@ def direct(side):
     return fn.run(side.setting, side.method, side.seed, probe=None, engine="loop", device="cpu", progress=False)
 
 
+def test_a_method_of_ones_own_and_a_sum_can_be_watched():
+    mine = fn.Method("mine", fn.parts.Prox(mu=0.3))
+    one = LiveRun(mine, "fedavg + prox(0.2)", base=BASE.but(rounds=2), alpha=1.0, device="cpu")
+    one.play()
+    assert [(side.method.name, len(side.rows)) for side in one.duel(one.values).sides] == [
+        ("mine", 2), ("fedavg + prox(0.2)", 2),
+    ]  # fmt: skip
+
+
 def test_turns_are_taken_round_by_round(monkeypatch):
     told = []
     one = duel()

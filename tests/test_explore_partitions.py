@@ -9,6 +9,7 @@ from moving import check, through_controls
 
 import fednb as fn
 from fednb.data.partition import NAMES
+from fednb.data.sources import load
 from fednb.metrics.skew import distance, distances
 from fednb.show.explore.partitions import ORDERS, OWN, SHARES, Partitions, deal, partition_of
 
@@ -131,6 +132,19 @@ def test_in_a_front_end_it_has_controls(monkeypatch):
 def test_shares_of_a_client_sum_to_one(explorer):
     put(explorer, shown=SHARES)
     assert np.allclose(np.asarray(explorer.sheet.cells.get_array()).sum(1), 1)
+
+
+def test_all_partitions_of_a_data_set_have_one_colour_scale(explorer):
+    """Up to the 147 digits of the largest class, whoever has them; the bar beside the heat map has the same colours."""
+    sheet = explorer.sheet
+    most = int(np.bincount(load("digits").y).max())
+    for values in ({"kind": "iid"}, {"kind": "dirichlet"}, {"kind": "dirichlet-client", "alpha": 0.05, "clients": 40}):
+        put(explorer, **values)
+        assert sheet.cells.get_clim() == sheet.shades.get_clim() == (0, most)
+        assert sheet.shades.get_array().max() == most and sheet.cells.norm is sheet.shades.norm
+        assert np.asarray(sheet.cells.get_array()).max() < most
+    put(explorer, shown=SHARES)
+    assert sheet.cells.get_clim() == sheet.shades.get_clim() == (0, 1)
 
 
 def test_without_a_kernel_every_state_has_its_picture(explorer):

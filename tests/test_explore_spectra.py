@@ -236,6 +236,7 @@ def test_stop_keeps_finished_rounds_and_collect_goes_on(explorer, monkeypatch):
     c.collect()
     assert c.wait(60) and "finished, 3 rounds" in c.said.value and len(rounds) == 3
     assert [value for _, value in explorer.controls["round"].options] == [0, 1, 2]
+    assert [label for label, _ in explorer.controls["round"].options] == ["1", "2", "3"]
     monkeypatch.undo()
     setting = shelves.setting_of("smoke", alpha=0.5, rounds=3)
     run = experiment.run_of(setting, fn.method("FedGAMMA"), 0, shelves.probe_of(setting))

@@ -6,11 +6,12 @@ import atexit
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import nan
 from typing import Any
 
 from fednb.algorithms.catalogue import method
+from fednb.core.rounds import Method
 from fednb.engines import device_of
 from fednb.engines.setting import Setting
 from fednb.metrics.drift import agreement
@@ -65,7 +66,7 @@ class Turns:
 class Side:
     """One of the runs: its rounds so far, each with the agreement between its clients' moves."""
 
-    def __init__(self, setting: Setting, name: str, seed: int) -> None:
+    def __init__(self, setting: Setting, name: str | Method, seed: int) -> None:
         self.setting, self.method, self.seed = setting, method(name), seed
         self.probe = Probe(("move",), rounds=tuple(range(setting.rounds)))
         self.rows: list[dict[str, Any]] = []
@@ -105,8 +106,8 @@ class Side:
 class Duel:
     """Runs that take turns, round by round, in threads of their own. They are in the store all along."""
 
-    def __init__(self, setting: Setting, names: list[str], seed: int = 0, device: str = "auto") -> None:
-        if len(set(names)) < len(names):
+    def __init__(self, setting: Setting, names: Sequence[str | Method], seed: int = 0, device: str = "auto") -> None:
+        if len({str(each) for each in names}) < len(names):
             raise Itself(f"{names[0]} against itself: choose two different methods.")
         self.sides = [Side(setting, name, seed) for name in names]
         self.device = device

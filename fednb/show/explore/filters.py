@@ -217,7 +217,7 @@ class Filters(Explorer):
     def _fit(self) -> None:
         """Offer what the chosen run has, and show the controls that matter now."""
         mine = self._run(self.controls["run"].value)
-        offer(self.controls["round"], [(str(t), t) for t in mine.rounds])
+        offer(self.controls["round"], [(str(t + 1), t) for t in mine.rounds])
         t = self.controls["round"].value
         offer(self.controls["what"], [(name, name) for name in _vectors(mine, t)])
         offer(self.controls["client"], [(str(i), i) for i in mine.probed(t).clients])

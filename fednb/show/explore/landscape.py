@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-ROUNDS = {"smoke": 12, "laptop": 20, "paper": 200}  # of the runs that are made where there are none
+ROUNDS = {"smoke": 12, "laptop": 40, "paper": 200}  # of the two runs that are looked at first
 LOOKED = {"smoke": {"points": 13, "samples": 200}, "laptop": {"points": 21, "samples": 500},
           "paper": {"points": 21, "samples": 500}}  # fmt: skip
 METHODS = ("FedAvg", "FedSAM")
@@ -43,8 +43,11 @@ class Landscapes(Explorer):
 
     title = "The loss around two models"
 
-    def __init__(self, kin: tuple[str, str] | None = None, device: str = "auto", **looked: int) -> None:
-        self.device, self.looked = device, looked
+    def __init__(
+        self, kin: tuple[str, str] | None = None, device: str = "auto", begin: tuple[str, ...] = (), **looked: int
+    ) -> None:
+        """kin: data and model to begin with. begin: keys of the two runs to begin with. looked: fields of `Plane`."""
+        self.device, self.looked, self.begin = device, looked, begin
         self.found = {each.key: each for each in finished()}
         super().__init__(_controls(sorted({each.kin for each in self.found.values()}), kin))
         self.bar, self.state = w.IntProgress(min=0, max=1, **slim("rows")), w.HTML()
@@ -62,14 +65,13 @@ class Landscapes(Explorer):
 
     @classmethod
     def at(cls, scale: str, device: str = "auto") -> Landscapes:
-        """With the newest two runs of the scale's data and model; where there are none, two are made."""
+        """With two runs of the scale's own setting, made where they are not in the store, whatever else is there."""
         setting = Setting(**RUNS[scale] | {"rounds": ROUNDS[scale]}, partition=DirichletClient(0.6))
-        kin = setting.data, setting.model
-        if len({each.method for each in finished() if each.kin == kin}) < 2:
-            with ticking(len(METHODS) * setting.rounds, "two runs", "round") as tick:
-                for name in METHODS:
-                    run(setting, name, device=device, progress=lambda row: tick())
-        made = cls(kin, device, **LOOKED[scale])
+        there = {each.method for each in finished() if each.setting == setting}
+        lacking = [name for name in METHODS if name not in there]
+        with ticking(len(lacking) * setting.rounds, "two runs", "round") as tick:
+            begin = tuple(run(setting, name, device=device, progress=lambda row: tick()).key for name in METHODS)
+        made = cls((setting.data, setting.model), device, begin, **LOOKED[scale])
         missing = made.missing(made.values)
         with ticking(sum(p.points - p.load(each)[1] for each, p in missing), "landscape", "row") as tick:
             for each, plane in missing:
@@ -204,7 +206,8 @@ class Landscapes(Explorer):
         first, second = self.controls["first"], self.controls["second"]
         before, self._quiet = self._quiet, True
         if list(first.options) != options:  # type: ignore[attr-defined]
-            for control, key in zip((first, second), opening(runs), strict=True):
+            known = self.begin and {each.key for each in runs}.issuperset(self.begin)
+            for control, key in zip((first, second), self.begin if known else opening(runs), strict=True):
                 offer(control, options, key)
         self._quiet = before
         shown = self.matters(self.values)

@@ -10,6 +10,7 @@ import ipywidgets as w
 
 from fednb.algorithms.catalogue import CATALOGUE, method
 from fednb.base.progress import bar_of, duration
+from fednb.core.rounds import Method
 from fednb.data import sources
 from fednb.engines.setting import Setting
 from fednb.runs.experiment import Run
@@ -72,11 +73,13 @@ class LiveRun(Explorer):
     title = "Two methods, live"
 
     def __init__(
-        self, first: str = "FedAvg", second: str = "FedSAM", base: Setting | None = None, alpha: float = 0.1,
-        seed: int = 0, device: str = "auto",
+        self, first: str | Method = "FedAvg", second: str | Method = "FedSAM", base: Setting | None = None,
+        alpha: float = 0.1, seed: int = 0, device: str = "auto",
     ) -> None:  # fmt: skip
         self.base = base or Setting(**RUNS["smoke"])
-        super().__init__(_controls(first, second, self.base, alpha, seed))
+        given = [method(each) for each in (first, second)]
+        self.methods = {name: method(name) for name in CATALOGUE} | {each.name: each for each in given}
+        super().__init__(_controls(given, list(self.methods), self.base, alpha, seed))
         self.device, self.sheet = device, Sheet()
         self.runs: list[Run] = []  # those that were kept
         self._duels: dict[Any, Duel] = {}
@@ -99,8 +102,8 @@ class LiveRun(Explorer):
             )
             identity = (setting, values["first"], values["second"], values["seed"])
             if identity not in self._duels:
-                names = [values["first"], values["second"]]
-                self._duels[identity] = Duel(setting, names, values["seed"], self.device)
+                chosen = [self.methods[values[which]] for which in ("first", "second")]
+                self._duels[identity] = Duel(setting, chosen, values["seed"], self.device)
             return self._duels[identity]
         except ValueError as error:  # such as a method that has no form of the model
             raise CannotDraw(str(error)) from error
@@ -263,12 +266,13 @@ def _kept(side: Side) -> str:
             f"<code>fednb show {side.run.key}</code>, or<br><code>{escape(side.code())}</code></p>")  # fmt: skip
 
 
-def _controls(first: str, second: str, base: Setting, alpha: float, seed: int) -> dict[str, w.ValueWidget]:
+def _controls(
+    given: list[Method], names: list[str], base: Setting, alpha: float, seed: int
+) -> dict[str, w.ValueWidget]:
     here = [name for name in sources.names() if sources.available(name) and not sources.find(name).text]
-    names = list(CATALOGUE)
     return {
-        "first": w.Dropdown(options=names, value=method(first).name, **slim("first")),
-        "second": w.Dropdown(options=names, value=method(second).name, **slim("second")),
+        "first": w.Dropdown(options=names, value=given[0].name, **slim("first")),
+        "second": w.Dropdown(options=names, value=given[1].name, **slim("second")),
         "data": w.Dropdown(options=list(dict.fromkeys([*here, base.data])), value=base.data, **slim("data")),
         "alpha": w.FloatLogSlider(value=alpha, min=-2, max=2, step=0.1, readout_format=".3g", **slim("alpha")),
         "clients": w.IntSlider(value=base.clients, min=4, max=100, **slim("clients")),

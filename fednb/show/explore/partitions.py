@@ -36,6 +36,7 @@ PLACES = (  # left, bottom, width, height of: heat map, colour scale, the whole,
     (0.8, 0.1, 0.18, 0.66),
 )  # fmt: skip
 SAMPLES, SHARES = "samples", "share of the client's samples"
+GAMMA = 0.4  # colours by value ** GAMMA: a hundredth of the largest value is still not the colour of none
 
 Order = Callable[[np.ndarray], np.ndarray]
 ORDERS: dict[str, Order] = {  # clients [N, C] as the eye wants them
@@ -53,6 +54,7 @@ class Dealt:
     table: np.ndarray
     samples: int  # that were there to be dealt
     held: int  # of them in anybody's hands
+    largest: float  # of them in the largest class
 
 
 @lru_cache(maxsize=64)
@@ -63,7 +65,9 @@ def deal(data: str, partition: Partition, clients: int, seed: int) -> Dealt:
     setting = Setting(data=data, partition=partition, clients=clients, samples=some)
     parts = clients_of(setting, seed, data_of(setting))
     table = counts(whole.y.numpy(), parts, whole.classes)
-    return Dealt(table, some or len(whole.y), len(np.unique(np.concatenate(parts))))
+    samples = some or len(whole.y)
+    largest = samples * whole.y.bincount().max().item() / len(whole.y)
+    return Dealt(table, samples, len(np.unique(np.concatenate(parts))), largest)
 
 
 class Partitions(Explorer):
@@ -91,7 +95,7 @@ class Partitions(Explorer):
             raise CannotDraw(str(error)) from error
         order = ORDERS[values["order"]](seen.table)
         title = f"{values['data']}, {partition}, {values['clients']} clients"
-        return self.sheet.show(seen.table, order, values["shown"], title), words(seen, partition)
+        return self.sheet.show(seen, order, values["shown"], title), words(seen, partition)
 
     def stills(self) -> list[Values]:
         return [
@@ -168,6 +172,7 @@ class Sheet:
     """
 
     def __init__(self) -> None:
+        from matplotlib.colors import PowerNorm
         from matplotlib.figure import Figure
 
         from fednb.show.plots.style import HEAT, _style, look
@@ -176,9 +181,10 @@ class Sheet:
             self.figure = Figure(figsize=(9.2, 5.4), dpi=DPI)
             self.title = self.figure.text(0.075, 0.955, "", fontsize=11)
             self.heat, self.scale, self.whole, self.sizes, self.away = map(self.figure.add_axes, PLACES)
-            self.cells = self.heat.imshow([[0.0]], aspect="auto", interpolation="nearest", cmap=HEAT)
-            shades = np.linspace(1, 0, 256)[:, None]
-            self.shades = self.scale.imshow(shades, aspect="auto", cmap=HEAT)
+            self.norm = PowerNorm(GAMMA, 0, 1)
+            how: dict[str, Any] = {"aspect": "auto", "cmap": HEAT, "norm": self.norm}
+            self.cells = self.heat.imshow([[0.0]], interpolation="nearest", **how)
+            self.shades = self.scale.imshow([[0.0]], **how)
             self.totals = self.whole.stairs([1.0], fill=True, color="0.55")
             bars: dict[str, Any] = {"orientation": "horizontal", "fill": True}
             self.bars = [ax.stairs([1.0], color=look(i)["color"], **bars) for i, ax in enumerate(self._beside)]
@@ -204,12 +210,12 @@ class Sheet:
             ax.locator_params("y", nbins=2 if ax is self.whole else 5)
         self.sizes.locator_params("x", nbins=3)
 
-    def show(self, table: np.ndarray, order: np.ndarray, shown: str, title: str) -> Figure:
-        """Clients `[N, C]`, in this order from the top."""
+    def show(self, seen: Dealt, order: np.ndarray, shown: str, title: str) -> Figure:
+        """What the clients hold, in this order from the top."""
+        table = seen.table[order]
         n, classes = table.shape
-        table = table[order]
         self.title.set_text(title)
-        self._colours(table / table.sum(1, keepdims=True) if shown == SHARES else table, shown)
+        self._colours(table, shown, seen.largest)
         self.totals.set_data(table.sum(0), np.arange(classes + 1) - 0.5)
         self.whole.set(xlim=(-0.5, classes - 0.5), ylim=(0, 1.1 * table.sum(0).max()))
         for ax, bar, mean, values in zip(
@@ -222,12 +228,15 @@ class Sheet:
         self._name(order, classes)
         return self.figure
 
-    def _colours(self, values: np.ndarray, shown: str) -> None:
-        n, classes = values.shape
+    def _colours(self, table: np.ndarray, shown: str, largest: float) -> None:
+        """One scale for all partitions of a data set: up to all samples of its largest class, or to a share of 1."""
+        n, classes = table.shape
+        values, top = (table / table.sum(1, keepdims=True), 1.0) if shown == SHARES else (table, largest)
+        self.norm.vmax = top
         self.cells.set_data(values)
         self.cells.set_extent((-0.5, classes - 0.5, n - 0.5, -0.5))
-        self.cells.set_clim(0, values.max())
-        self.shades.set_extent((0, 1, 0, values.max()))
+        self.shades.set_data(np.linspace(top, 0, 256)[:, None])
+        self.shades.set_extent((0, 1, 0, top))
         self.scale.set_title(shown.split()[0], fontsize=8, fontweight="normal", loc="left")
 
     def _name(self, order: np.ndarray, classes: int) -> None:

@@ -98,7 +98,7 @@ class Spectra(Explorer):
         for name, of in CHOICES.items():
             offer(self.controls[name], dict.fromkeys(map(of, self._left(name))))
         mine = self._run(self.controls["run"].value)
-        offer(self.controls["round"], [(str(t), t) for t in mine.rounds])
+        offer(self.controls["round"], [(str(t + 1), t) for t in mine.rounds])
         kept = mine.probed(self.controls["round"].value)
         offer(self.controls["layer"], [(WHOLE, WHOLE), *((name, name) for name in kept.layout.names)])
         for name in ("one", "other"):
@@ -136,7 +136,7 @@ class Spectra(Explorer):
             raise CannotDraw(f"{mine.method} perturbs nothing: choose FedSAM, FedFFT or another that looks uphill.")
         losses = self._losses(mine, t, pair, ratio)
         told = Effect(look, before, after, pair, losses, _losses_of(mine, t, self.device).samples)
-        head = f"{mine.data}, α {mine.alpha}, {mine.method}, round {t}, {layer}: r = {ratio:g}, {told.short}"
+        head = f"{mine.data}, α {mine.alpha}, {mine.method}, round {t + 1}, {layer}: r = {ratio:g}, {told.short}"
         return self.scene.show(look, before, after, ratio, pair, head), told.table
 
     def _losses(self, mine: Stored, t: int, pair: tuple[int, int], ratio: float) -> list[float | None]:

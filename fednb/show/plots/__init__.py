@@ -12,7 +12,8 @@ from fednb.show.plots.geometry import (
     surfaces,
 )
 from fednb.show.plots.matrices import effects, matrix
-from fednb.show.plots.scores import bars, compare, curves, intervals, sweep
+from fednb.show.plots.rounds import curves
+from fednb.show.plots.scores import bars, compare, intervals, sweep
 from fednb.show.plots.spectra import bands, layers
 from fednb.show.plots.verdicts import forest
 

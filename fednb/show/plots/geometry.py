@@ -11,7 +11,7 @@ from matplotlib.colors import PowerNorm
 
 from fednb.core.vectors import chosen
 from fednb.metrics.drift import WHOLE
-from fednb.show.plots.style import HEAT, _panels, _style, look
+from fednb.show.plots.style import HEAT, _panels, _side_by_side, _style, look
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,7 +107,7 @@ def _same_axes(points: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     vary = [c for c in common if points[c].nunique(dropna=False) > 1]
     for values, part in points.groupby(common, sort=False, dropna=False) if common else [((), points)]:
         known = dict(zip(common, values, strict=True))
-        yield ", ".join(f"{c} {known[c]}" for c in vary), part
+        yield ", ".join(f"{c} {known[c] + 1 if c == 'round' else known[c]}" for c in vary), part
 
 
 def _spread_lines(part: pd.DataFrame, spreads: pd.DataFrame | None, by: str) -> list[str]:
@@ -144,6 +144,7 @@ def along_layers(
             span = [seen["mean"] - seen["min"], seen["max"] - seen["mean"]]
             ax.errorbar(range(len(names)), seen["mean"], yerr=span, **look(i), ms=4, lw=1.2, elinewidth=0.8,
                         capsize=2, label=str(value))  # fmt: skip
+        _side_by_side(ax)
         ax.set(xlabel="layer, input to output", ylabel=ylabel or ", ".join(dict.fromkeys(table["measure"])))
         named = [i for i, name in enumerate(names) if name]
         ax.set_xticks(named, [names[i] for i in named], rotation=90, fontsize=6 if len(names) > 12 else 8)

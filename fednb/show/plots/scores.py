@@ -2,52 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fednb.show.plots.style import _panels, _style, look
+from fednb.show.plots.panels import Panel, _labelled_panels, _legend, _name_ends, _parts, _row, _several
+from fednb.show.plots.style import _panels, _show_covered, _side_by_side, _style, look
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
-ROW = 3  # panels side by side
-Panel = str | tuple[str, ...]
-
-
-def curves(
-    histories: pd.DataFrame, y: str = "accuracy", by: str = "method", ylabel: str = "", panel: Panel = "",
-    dashed: str = "", log: bool = False,
-) -> Figure:  # fmt: skip
-    """A quantity by round, one curve per value of `by`: the mean over seeds, and the range where there are several.
-
-    panel: a column or several; one panel for each of their values. Columns that are not there are passed over. dashed:
-    how names end that are drawn dashed, with colour and marker of the name without it.
-
-    >>> runs = pd.DataFrame({"method": "FedAvg", "round": [0, 1, 2], "accuracy": [10.0, 40.0, 60.0], "seed": 0})
-    >>> figure = fn.plots.curves(runs, ylabel="accuracy, percent")
-    >>> figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()
-    ('round', 'accuracy, percent')
-    """
-    parts = list(_parts(histories.dropna(subset=[y]), *_several(panel)))
-    names = list(dict.fromkeys(str(value).removesuffix(dashed) for value in histories[by]))
-    with _style():
-        fig, axes = _labelled_panels(len(parts))
-        for ax, (title, shown) in zip(axes, parts, strict=True):
-            for value, part in shown.groupby(by, sort=False):
-                how = look(names.index(str(value).removesuffix(dashed)))
-                how |= {"ls": "--"} if dashed and str(value).endswith(dashed) else {}
-                seen = part.groupby("round")[y].agg(["mean", "min", "max"])
-                every = max(1, len(seen) // 8)
-                ax.plot(seen.index + 1, seen["mean"], **how, ms=3.5, lw=1.5, markevery=every, label=str(value))
-                ax.fill_between(seen.index + 1, seen["min"], seen["max"], color=how["color"], alpha=0.15, lw=0)
-            ax.set(xlabel="round", ylabel=ylabel or y, title=title or ylabel or y, yscale="log" if log else "linear")
-            ax.xaxis.get_major_locator().set_params(integer=True)
-        _legend(fig, axes, by)
-    return fig
+MANY = 6  # series of a panel up to which a legend is near enough
 
 
 def compare(
@@ -65,29 +33,34 @@ def compare(
     'accuracy, percent'
     """
     rows_by = tuple(name for name in _several(down) if name in table.index.names)
-    parts = list(_parts(table.reset_index(), *[n for n in table.index.names if n not in rows_by]))
+    flat = table.reset_index()
+    flat = flat.assign(row=flat[list(rows_by)].astype(str).agg(", ".join, axis=1))
+    order = {name: i for i, name in enumerate(dict.fromkeys(flat["row"]))}  # the same in all panels
+    parts = list(_parts(flat, *[n for n in table.index.names if n not in rows_by]))
     with _style():
         rows = max(len(part) for _, part in parts)
         fig, axes = _panels(len(parts), 4.2, 1.1 + 0.24 * rows, _row(len(parts)), sharex=down != "method")
         for ax, (name, part) in zip(axes, parts, strict=True):
             ax.tick_params("x", labelbottom=True)
-            _dots(ax, part[::-1], rows_by, _ours(table))
+            _dots(ax, part.sort_values("row", key=lambda names: -names.map(order), kind="stable"), _ours(table))
             ax.set(title=name, xlabel=f"gain over {base}, points" if base else xlabel)
             if base or xlabel.startswith("gain"):
                 ax.axvline(0, color="0.4", lw=0.8)
-        fig.set_figwidth(fig.get_figwidth() + 1.4)  # for the legend, which would hide dots inside a panel
-        fig.legend(*axes[0].get_legend_handles_labels(), loc="outside right center")
+        handles, names = axes[0].get_legend_handles_labels()
+        longest = max(len(line) for name in names for line in name.splitlines())
+        fig.set_figwidth(fig.get_figwidth() + 0.5 + 0.06 * longest)  # for the legend, which would hide dots in a panel
+        fig.legend(handles, names, loc="outside right center")
         fig.suptitle(title, fontsize=11)
     return fig
 
 
-def _dots(ax: Axes, part: pd.DataFrame, down: tuple[str, ...], ours: str) -> None:
-    """One line per method, or per value of `down`: the paper's number, ours, and a thin line between them."""
+def _dots(ax: Axes, part: pd.DataFrame, ours: str) -> None:
+    """One line per row, from the bottom up: the paper's number, ours, and a thin line between them."""
     at = np.arange(len(part))
     ax.hlines(at, part["paper"], part["ours"], color="0.8", lw=1, zorder=1)
     ax.scatter(part["paper"], at, facecolors="white", edgecolors="0.3", marker="D", s=28, zorder=2, label=_theirs(part))
     ax.errorbar(part["ours"], at, xerr=part["std"].fillna(0), **look(0), ls="", ms=5, capsize=2, label=ours)
-    ax.set_yticks(at, part[list(down)].astype(str).agg(", ".join, axis=1))
+    ax.set_yticks(at, part["row"])
     ax.set_ylim(-0.7, len(part) - 0.3)
 
 
@@ -112,8 +85,8 @@ def sweep(
 ) -> Figure:
     """A quantity against a number that was varied: the mean over seeds with their range.
 
-    Methods that have no such number are flat lines. log: True for the number that was varied, "xy" for both.
-    Gains (see `fn.gains`) are drawn with their zero.
+    Methods that have no such number are flat lines; more than six are named where they end, not in a legend. log: True
+    for the number that was varied, "xy" for both. Gains (see `fn.gains`) are drawn with their zero.
 
     >>> scores = pd.DataFrame({"method": "FedSAM", "rho": [0.01, 0.1], "measure": "accuracy", "value": [70.0, 75.0]})
     >>> figure = fn.plots.sweep(scores, x="rho", log=True)
@@ -122,18 +95,26 @@ def sweep(
     """
     parts = list(_parts(scores.dropna(subset=["value"]), *_several(panel)))
     names = list(dict.fromkeys(scores[by]))
+    beside = [str(name) for name in names] if max(part[by].nunique() for _, part in parts) > MANY else []
     with _style():
-        fig, axes = _labelled_panels(len(parts))
+        fig, axes = _labelled_panels(len(parts), beside)
         for ax, (title, shown) in zip(axes, parts, strict=True):
-            for value, part in shown.groupby(by, sort=False):
-                _swept(ax, part, x, str(value), look(names.index(value)))
+            drawn = {str(value): _swept(ax, part, x, str(value), look(names.index(value)))
+                     for value, part in shown.groupby(by, sort=False)}  # fmt: skip
             ax.set(xlabel=xlabel or x, ylabel=ylabel or str(scores["measure"].iloc[0]), title=title)
             if log:
                 ax.set(xscale="log", yscale="log" if log == "xy" else "linear")
-                _ticks(ax, sorted(scores[x].dropna().unique()))
+            _ticks(ax, sorted(scores[x].dropna().unique()), bool(log))
             if (shown["measure"] == "gain").all():
                 ax.axhline(0, color="0.4", lw=0.8, zorder=1)
-        _legend(fig, axes, by)
+                if np.ptp(ax.get_ylim()) < 1e-9:  # no gain at all, but for rounding
+                    ax.set_ylim(-1, 1)
+            _show_covered(ax, list(drawn.values()))
+            _side_by_side(ax)
+            if beside:
+                _name_ends(ax, drawn, beside)
+        if not beside:
+            _legend(fig, axes, by)
     return fig
 
 
@@ -169,27 +150,30 @@ def intervals(table: pd.DataFrame, over: str = "", label: str = "accuracy", titl
     return fig
 
 
-def _ticks(ax: Axes, values: list[float]) -> None:
-    """On a logarithmic axis: the values that were tried, where they are few; too near to the next they have no text."""
+def _ticks(ax: Axes, values: list[float], log: bool) -> None:
+    """Ticks at the values that were tried, where they are few; too near to the next they have no text."""
     if len(values) <= 8:
+        least = (values[-1] - values[0]) * 0.07
         named: list[float] = []
         for value in reversed(values):
-            named += [value] if not named or value * 1.5 <= named[-1] else []
+            apart = not named or (value * 1.5 <= named[-1] if log else value + least <= named[-1])
+            named += [value] if apart else []
         ax.set_xticks(values, [f"{value:g}" if value in named else "" for value in values])
         ax.set_xticks([], minor=True)
 
 
-def _swept(ax: Axes, part: pd.DataFrame, x: str, name: str, how: dict[str, Any]) -> None:
+def _swept(ax: Axes, part: pd.DataFrame, x: str, name: str, how: dict[str, Any]) -> Line2D:
+    """The curve of a series with its range, or a flat line where it has no number that was varied."""
     if part[x].isna().all():
-        ax.axhline(part["value"].mean(), color=how["color"], ls="--", lw=1.2, label=name)
-        return
+        return ax.axhline(part["value"].mean(), color=how["color"], ls="--", lw=1.2, label=name)
     seen = part.groupby(x)["value"].agg(["mean", "min", "max"])
     span = [seen["mean"] - seen["min"], seen["max"] - seen["mean"]]
-    ax.errorbar(seen.index, seen["mean"], yerr=span, **how, ms=4, lw=1.5, elinewidth=0.8, capsize=2, label=name)
+    how = how | {"ms": 4, "lw": 1.5, "elinewidth": 0.8, "capsize": 2}
+    return ax.errorbar(seen.index, seen["mean"], yerr=span, **how, label=name).lines[0]
 
 
 def bars(scores: pd.DataFrame, by: str = "method", panel: Panel = "", ylabel: str = "", title: str = "") -> Figure:
-    """One bar per value of `by`: the mean over seeds, every seed as a dot.
+    """One bar per value of `by`: the mean over seeds, as a number at the top of the panel; every seed as a dot.
 
     >>> scores = pd.DataFrame({"method": ["FedAvg", "FedSAM"], "measure": "accuracy", "value": [70.0, 75.0]})
     >>> figure = fn.plots.bars(scores)
@@ -198,55 +182,23 @@ def bars(scores: pd.DataFrame, by: str = "method", panel: Panel = "", ylabel: st
     """
     parts = list(_parts(scores.dropna(subset=["value"]), *_several(panel)))
     names = list(dict.fromkeys(scores[by]))
+    most = max(part[by].nunique() for _, part in parts)
     with _style():
-        width = max(4.2 if len(parts) == 1 else 0.0, 1.4 + 0.55 * len(names))  # a title has to fit
-        fig, axes = _panels(len(parts), width=width, row=_row(len(parts)))
+        width = max(4.2 if len(parts) == 1 else 2.8, 1.4 + 0.55 * most)  # a title has to fit
+        height = 2.6 + 0.035 * max(len(str(name)) for name in names)  # under the bars are their names, at a slant
+        fig, axes = _panels(len(parts), width, height, _row(len(parts)))
         for ax, (name, part) in zip(axes, parts, strict=True):
             means = part.groupby(by, sort=False)["value"].mean()
-            colours = [look(names.index(value))["color"] for value in means.index]
-            ax.bar(range(len(means)), means, color=colours, alpha=0.75)
-            ax.scatter(part[by].map(list(means.index).index), part["value"], color="black", s=9, zorder=3)
-            ax.set_xticks(range(len(means)), means.index, rotation=35, ha="right")
-            ax.set(ylabel=ylabel or str(scores["measure"].iloc[0]), title=name)
+            at = {value: i for i, value in enumerate(means.index)}
+            ax.bar(range(len(at)), means, color=[look(names.index(n))["color"] for n in at], alpha=0.75)
+            ax.scatter(part[by].map(at), part["value"], color="black", s=9, zorder=3)
+            for i, mean in enumerate(means):
+                ax.text(i, 0.98, f"{mean:.3g}", transform=ax.get_xaxis_transform(), ha="center", va="top", fontsize=7)
+            ax.set_xticks(range(len(at)), means.index, rotation=35, ha="right", rotation_mode="anchor")
+            ax.set(ylabel=ylabel or str(scores["measure"].iloc[0]), title=name, xlim=(-0.7, most - 0.3))
+            low, high = min(part["value"].min(), 0), max(part["value"].max(), 0)
+            room = (high - low or 1.0) * np.array([-0.06 * (low < 0), 0.14])  # above: for the numbers
+            ax.set_ylim(low + room[0], high + room[1])
             ax.grid(visible=False, axis="x")
         fig.suptitle(title, fontsize=11)
     return fig
-
-
-def _labelled_panels(count: int) -> tuple[Figure, list]:
-    """A figure of panels with one scale along x, its numbers under every panel."""
-    fig, axes = _panels(count, width=4.8 if count == 1 else 3.8, row=_row(count), sharex=count > 1)
-    for ax in axes:
-        ax.tick_params("x", labelbottom=True)
-    return fig, axes
-
-
-def _row(panels: int) -> int:
-    """How many panels go side by side; four make a square."""
-    return 2 if panels == 4 else ROW
-
-
-def _several(panel: Panel) -> tuple[str, ...]:
-    return (panel,) if isinstance(panel, str) else tuple(panel)
-
-
-def _parts(table: pd.DataFrame, *panel: str) -> Iterator[tuple[str, pd.DataFrame]]:
-    """The table cut by some columns, each piece with a title; columns with one value need none."""
-    columns = [c for c in panel if c in table and table[c].nunique(dropna=False) > 1]
-    if not columns:
-        yield "", table
-        return
-    for values, part in table.groupby(columns, sort=False, dropna=False):
-        shown = [
-            f"{c} = {v:g}" if isinstance(v, float) else str(v) for c, v in zip(columns, values, strict=True) if v == v
-        ]
-        yield ", ".join(shown), part
-
-
-def _legend(fig: Figure, axes: list, by: str) -> None:
-    """Inside the only panel, or one for all of them beside them."""
-    found = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    if len(axes) == 1 and len(found) <= 6:
-        axes[0].legend(found.values(), found.keys(), title=by)
-    else:
-        fig.legend(found.values(), found.keys(), title=by, loc="outside right center")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import seaborn as sns
 
-from fednb.show.plots.style import HEAT, _panels, _style, look
+from fednb.show.plots.style import HEAT, _panels, _side_by_side, _style, look
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,11 +32,14 @@ def bands(table: pd.DataFrame, by: str = "alpha", title: str = "", log: bool = T
                 span = [seen["mean"] - seen["min"], seen["max"] - seen["mean"]]
                 ax.errorbar(seen.index, seen["mean"], yerr=span, **look(i), ms=4, lw=1.5,
                             elinewidth=0.8, capsize=2, label=f"{by} = {value}")  # fmt: skip
+            _side_by_side(ax)
             ax.set(xlabel="frequency band (1 = lowest)", ylabel=f"{measure} across clients")
             ax.set_xticks(sorted(table["band"].unique()))
             if log:
                 ax.set_yscale("log")
-            ax.legend(title="bars: all rounds and seeds", title_fontsize=7)
+        fig.set_figwidth(fig.get_figwidth() + 1.4)  # for the legend, which would hide bars inside a panel
+        shown = axes[0].get_legend_handles_labels()
+        fig.legend(*shown, title="bars: all\nrounds and seeds", title_fontsize=7, loc="outside right center")
         fig.suptitle(title, fontsize=11)
     return fig
 

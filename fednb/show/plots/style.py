@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
+import numpy as np
 import seaborn as sns
+from matplotlib.container import ErrorbarContainer
+from matplotlib.transforms import ScaledTranslation
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 PALETTE = [*sns.color_palette("colorblind"), (0.0, 0.0, 0.0)]  # FedWMSAM compares eleven methods
 MARKERS = "osD^vPX*"
@@ -39,3 +44,39 @@ def _panels(count: int, width: float = 3.6, height: float = 2.9, row: int = 99, 
     for empty in axes.flat[count:]:
         empty.set_visible(False)
     return fig, list(axes.flat[:count])
+
+
+def _side_by_side(ax: Axes, step: float = 3.5, most: float = 14.0) -> None:
+    """Move series with error bars a little apart, so that none lies under another; their numbers stay.
+
+    step: points from one to the next; most: from the first to the last.
+    """
+    series = [each for each in ax.containers if isinstance(each, ErrorbarContainer)]
+    step = min(step, most / max(1, len(series) - 1))
+    for i, (line, caps, bars) in enumerate(series):
+        points = step * (i - (len(series) - 1) / 2)
+        moved = ax.transData + ScaledTranslation(points / 72, 0, ax.figure.dpi_scale_trans)
+        for artist in (line, *caps, *bars):
+            artist.set_transform(moved)
+
+
+def _show_covered(ax: Axes, lines: Sequence[Line2D], near: float = 0.004, most: int = 3) -> None:
+    """Widen a curve that later ones run over in most of its points, so that it shows on both sides of them.
+
+    near: the distance, as a share of the panel's height, from which on curves are apart; most: later curves that count.
+    """
+    points = [_in_axes(ax, line.get_xydata()) for line in lines]
+    for i, line in enumerate(lines):
+        over = sum(_runs_over(points[i], other, near) for other in points[i + 1 :])
+        line.set_linewidth(line.get_linewidth() + 2 * min(over, most))
+        line.set_markersize(line.get_markersize() + 2 * min(over, most))
+
+
+def _runs_over(one: np.ndarray, other: np.ndarray, near: float) -> bool:
+    return one.shape == other.shape and bool(np.mean(np.abs(one - other).max(axis=1) < near) > 0.75)
+
+
+def _in_axes(ax: Axes, points: Any) -> np.ndarray:
+    """Points of a panel as shares of its width and height, with the limits and scales that it has now."""
+    ax.autoscale_view()
+    return ax.transLimits.transform(ax.transScale.transform(points))
