@@ -94,6 +94,29 @@ def test_words_that_the_parser_does_not_know_exit_2(capsys):
     assert "--learning-rate" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "argv, says",
+    [
+        (["fly"], "'fly': must be one of ls, run, lab, notebook, grid, plan, verify, publish, show, store, bench"),
+        (["ls", "fish"], "'fish': must be one of data, grids, methods, models, notebooks, papers, partitions"),
+        (["run", "--seed", "x"], "--seed 'x': must be a whole number"),
+        (["run", "--workers", "x"], "--workers 'x': must be a whole number"),
+        (["bench", "scale", "--clients", "x"], "--clients 'x': must be whole numbers, such as 10,100"),
+        (["bench", "scale", "--limit", "x"], "--limit 'x': must be a number"),
+        (
+            ["verify", "fedfft", "--seeds", "x"],
+            "argument --seeds: 'x': must be whole numbers of at least 0, such as 0,1,2",
+        ),
+        (["store", "ls", "--status", "x"], "--status 'x': must be one of finished, diverged, running, damaged"),
+    ],
+)
+def test_a_wrong_value_is_one_line_without_names_of_functions(argv, says, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and said.startswith(f"fednb: {says}; see `fednb ") and said.count("\n") == 1
+
+
 def test_every_setting_field_is_an_option(capsys):
     from dataclasses import fields
 

@@ -166,3 +166,44 @@ def test_the_command_makes_a_run_again(store, capsys):
     assert len(list((store / "set-aside").iterdir())) == 1
     first, second = (files.json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert first["weights_sha256"] == second["weights_sha256"] and first["key"] == second["key"]
+
+
+@pytest.fixture
+def papers(store, tmp_path, monkeypatch):
+    """A paper that has a run whole and results that name the same and another run, none of which is in the store."""
+    folder = tmp_path / "papers" / "made"
+    whole, results = folder / "runs" / entry(0).key, folder / "results" / "01_x_laptop"
+    results.mkdir(parents=True)
+    shutil.copytree(entry(0).folder, whole)
+    shutil.rmtree(entry(0).folder)
+    about = {"key": "abcd1234abcd1234", "method": "FedAvg", "seed": 7, "computed_in": "tf32"}
+    (results / "runs.json").write_text(files.json.dumps({about["key"]: about, entry(0).key: about}))
+    row = "grid,method,seed,key,measure,value,round\n0,t,FedAvg,7,{},accuracy by round,61.25,{}\n"
+    (results / "t_curves.csv").write_text("," + row.format(about["key"], 4))
+    (results / "notes.csv").write_text("text\nabcd1234abcd1234\n")
+    monkeypatch.setenv("FEDNB_PAPERS", str(tmp_path / "papers"))
+    return folder
+
+
+def test_a_run_that_only_a_paper_has_is_shown(papers, capsys):
+    """By the beginning of its key, as captions have it: whole, or what results tell of it; rounds count from 1."""
+    assert main(["show", entry(0).key[:8]]) == 0
+    out = capsys.readouterr().out.splitlines()
+    whole = papers / "runs" / entry(0).key
+    assert out[-1] == f"2 finished rounds in {whole}, kept with a paper; the store does not have it"
+    assert [line.split()[0] for line in out[-3:-1]] == ["1", "2"] and max(map(len, out[-6:-1])) <= 100
+    assert main(["show", "abcd1234"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert ' "computed_in": "tf32"' in out and out[-2].split() == ["accuracy", "by", "round", "61.25", "5", "t_curves"]
+    where = papers / "results" / "01_x_laptop" / "runs.json"
+    assert out[-1] == f"the store does not have it; kept without its rounds in {where}"
+
+
+def test_a_run_of_the_store_comes_first_and_what_nobody_has_is_refused(papers, capsys):
+    assert main(["show", entry(1).key[:8]]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"2 finished rounds in {entry(1).folder}"
+    assert main(["show", "nope"]) == 2
+    assert capsys.readouterr().err.startswith("fednb: no run 'nope' among 1. The store is ")
+    (papers / "runs" / "abcd9999abcd9999").mkdir()
+    assert main(["show", "abcd"]) == 2
+    assert capsys.readouterr().err == "fednb: several runs begin with 'abcd': abcd9999abcd9999, abcd1234abcd1234\n"

@@ -180,15 +180,38 @@ def test_a_claim_is_told_with_its_sentence_its_rule_and_how_it_was_run(paper):
     assert f"    says: FedSAM beats FedAvg\n    rule: {told}\n" in text and text.count("one-sided 95% bound") == 1
 
 
-def test_many_claims_that_only_ran_are_counted():
-    """A screen instead of hundreds of lines; those that say something are told."""
+def told_rows(count, **more):
+    """So many claims of one paper that ran at smoke scale, and one that was seen, as a table of verdicts."""
     row = {"paper_id": "made", "ours": "", "n": 1, "verdict": "ran (smoke scale decides nothing)", "effect": nan,
            "low": nan, "high": nan, "printed": nan, "settings_run": 1, "settings_claimed": 1, "best_verdict": "holds",
-           "best_scale": "paper", "best_n": 3}  # fmt: skip
-    table = pd.DataFrame([row | {"claim": f"c{i}"} for i in range(30)] + [row | {"claim": "x", "verdict": "seen"}])
-    text = report(table.set_index("claim"))
+           "best_scale": "paper", "best_n": 3} | more  # fmt: skip
+    table = pd.DataFrame([row | {"claim": f"c{i}"} for i in range(count)] + [row | {"claim": "x", "verdict": "seen"}])
+    return table.set_index("claim")
+
+
+def test_many_claims_that_only_ran_are_counted():
+    """A screen instead of hundreds of lines; those that say something are told, and --full tells all."""
+    text = report(told_rows(30))
     assert "made x: seen" in text and "c7" not in text and "30 ran, 1 seen" in text and "31 holds" in text
-    assert "c7" in report(table.iloc[:9].set_index("claim"))
+    assert "c7" in report(told_rows(8)) and "c7" in report(told_rows(30), full=True)
+    assert "--full" in text and "--full" not in report(told_rows(30), full=True)
+
+
+@pytest.mark.parametrize("headlines", [5, 60])
+def test_a_summary_is_a_screen_and_tells_headline_claims_with_sentence_and_rule(headlines):
+    """Each line is cut at 100 letters; where they are too many, those that say something are left."""
+    table = told_rows(200, says="word " * 40, rule="above " * 40)
+    table["weight"] = ["headline" if i < headlines or i == 200 else "detail" for i in range(201)]
+    lines = report(table).splitlines()
+    assert len(lines) <= 50 and max(map(len, lines)) == 100
+    assert ("made c0: ran" in "\n".join(lines)) == (headlines == 5) and "made c5" not in "\n".join(lines)
+    seen = next(i for i, line in enumerate(lines) if line.startswith("made x: seen; kept: holds (paper, n = 3)"))
+    assert lines[seen + 1].startswith("    says: word") and lines[seen + 2].startswith("    rule: above")
+
+
+def test_every_claim_has_its_weight(paper):
+    keep(paper, "01_table1", "laptop", scores(2.0, 2.1, 1.9))
+    assert list(verify_kept(paper)["weight"]) == list(verify(paper)["weight"]) == ["table", "table"]
 
 
 def test_what_is_kept_is_judged_and_nothing_is_run(paper, monkeypatch, capsys):
@@ -204,6 +227,9 @@ def test_what_is_kept_is_judged_and_nothing_is_run(paper, monkeypatch, capsys):
     monkeypatch.setattr("fednb.cli.tables.papers", lambda id: paper)
     assert main(["verify", "made", "--kept", "--scale", "laptop"]) == 0
     assert "made one: seen" in capsys.readouterr().out
+    monkeypatch.setattr("fednb.study.report.SCREEN", 5)
+    assert main(["verify", "made", "--kept", "--full"]) == 0 and "made two: not run" in capsys.readouterr().out
+    assert main(["verify", "made", "--kept"]) == 0 and "made two" not in capsys.readouterr().out
     assert main(["verify", "made", "--kept", "--seeds", "0"]) == 2
     assert capsys.readouterr().err == "fednb: verify: --kept runs nothing, so --seeds does not belong to it\n"
 

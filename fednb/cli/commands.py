@@ -22,7 +22,7 @@ from fednb.bench.command import add_bench
 from fednb.cli.grids import add_grid
 from fednb.cli.lab import add_lab
 from fednb.cli.lists import add_ls
-from fednb.cli.options import parsed, processes
+from fednb.cli.options import in_words, parsed, processes
 from fednb.cli.store import add_show, add_store
 from fednb.cli.tables import add_plan, add_verify
 from fednb.data import sources
@@ -32,10 +32,12 @@ from fednb.runs.callbacks import Callback, MLflow, NotInstalled, TensorBoard, Wa
 from fednb.runs.experiment import run
 from fednb.runs.grid import SCALES, NeedsGpu
 from fednb.runs.own_grid import method_of
+from fednb.runs.result import export_path
 from fednb.runs.store import StoreError, UnknownRun
 from fednb.show.site.command import add_publish
 from fednb.study import execution, notebooks
 from fednb.study.paper import UnknownPaper
+from fednb.study.verify import check_writable
 
 MISUSE = (ValueError, UnknownMethod, UnknownPaper, UnknownRun, NeedsGpu, sources.DataNotFound, StoreError, DamagedFile,
           NotAlone, NotInstalled)  # exit status 2  # fmt: skip
@@ -68,7 +70,7 @@ class OneLineParser(argparse.ArgumentParser):
     """A parser whose complaints are one line: what is wrong, and which help to ask for."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"fednb: {one_line(message)}; see `{self.prog} --help`\n")
+        self.exit(2, f"fednb: {one_line(in_words(message))}; see `{self.prog} --help`\n")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -95,7 +97,7 @@ def parser() -> argparse.ArgumentParser:
     add_plan(verbs.add_parser("plan", help="what can be decided in the time one has, and in which order"))
     add_verify(verbs.add_parser("verify", help="run the grids of papers and judge their claims"))
     add_publish(verbs.add_parser("publish", help="the executed notebooks, claims and methods as a static site"))
-    add_show(verbs.add_parser("show", help="a run from the store"))
+    add_show(verbs.add_parser("show", help="a run from the store, or one that is kept with the papers"))
     add_store(verbs.add_parser("store", help="what is kept: list, check and remove it, take runs elsewhere and back"))
     add_bench(verbs.add_parser("bench", help="time engines, filters, peers; see how things scale"))
     return top
@@ -115,6 +117,7 @@ def _add_run(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--again", action="store_true", help="make the run anew; what the store has of it is set aside")
     verb.add_argument("--log", action="append", default=[], metavar="KIND=FOLDER", help="write every round to a log in "
                       "this folder: tensorboard=, mlflow= or wandb=; nothing is sent; may be repeated")  # fmt: skip
+    verb.add_argument("--export", metavar="FILE", help="write the trained weights to this file, NAME.safetensors")
     defaults = Setting()
     for f in fields(Setting):
         allowed = f" ({f.metadata['allowed']})" if "allowed" in f.metadata else ""
@@ -140,6 +143,8 @@ def do_run(asked: argparse.Namespace) -> int:
     setting = Setting().but(**given)
     named = method_of(asked.name or asked.method)
     chosen = method(named, **{name: parsed(value) for name, value in asked.parameters})
+    if asked.export:
+        check_writable("--export", export_path(asked.export))
     done = run(setting, chosen, asked.seed, engine=asked.engine, device=asked.device, workers=asked.workers,
                progress=not asked.quiet, on_round=[_log(text) for text in asked.log], again=asked.again)  # fmt: skip
     seen = done.summary()
@@ -150,6 +155,8 @@ def do_run(asked: argparse.Namespace) -> int:
         print(f"{'folder':<18} {done.entry.folder}")
         if begun := done.about.get("went_on_from"):
             print(f"{'went_on_from':<18} {begun}, a finished run of fewer rounds")
+    if asked.export:
+        print(f"weights written to {done.export(asked.export)}", file=sys.stderr if asked.json else sys.stdout)
     if done.status == "diverged":
         print(f"fednb: run {done.key} diverged in round {seen['rounds']} of {setting.rounds}; it has no accuracy. "
               f"A lower --lr, or --clip-norm, may help", file=sys.stderr)  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from fednb.base.inputs import one_line
@@ -11,18 +12,16 @@ from fednb.cli.options import names_of, part_of, processes
 from fednb.cli.tables import add_scale, chosen_of
 from fednb.engines import device_of, suits
 from fednb.runs.grid import Grid
-from fednb.runs.own_grid import grid_of_file
+from fednb.runs.own_grid import FILE
 from fednb.runs.together import Wanted
 from fednb.show.grids import Comparison
 from fednb.study.columns import WIDTH
-from fednb.study.jobs import JobsFailed, follow, jobs_of, run_all
+from fednb.study.jobs import JobsFailed, follow, jobs_of, run_all, whole_grid
 from fednb.study.paper import Paper, papers
 from fednb.study.plan import name_of
 from fednb.study.selection import Selection
 from fednb.study.standings import check_base
 from fednb.study.verify import check_writable
-
-FILE = ".toml"  # how a grid of one's own ends
 
 
 def add_grid(verb: argparse.ArgumentParser) -> None:
@@ -56,7 +55,7 @@ def do_grid(asked: argparse.Namespace) -> int:
     chosen = chosen_of(asked, [(paper, name) for name in asked.names])
     failed: list[str] = []
     if asked.what == "run":
-        failed = _run_on_processes(asked, chosen) if asked.jobs else _run_here(asked, paper, chosen)
+        failed = _run_on_processes(asked, asked.names, chosen) if asked.jobs else _run_here(asked, paper, chosen)
     for name in asked.names:
         print(chosen.grid(paper, name, asked.scale).status().to_string(line_width=WIDTH))
     for line in failed:
@@ -66,16 +65,15 @@ def do_grid(asked: argparse.Namespace) -> int:
 
 def _do_file(asked: argparse.Namespace) -> int:
     """A grid of one's own: what is missing is made, and its table printed and written where that is asked for."""
-    if asked.names or asked.jobs:
-        why = "--jobs is for papers' grids" if asked.jobs else "is a grid by itself; name no others"
-        raise ValueError(f"grid {asked.what} {asked.paper}: {why}")
-    part = _part_of_file(asked)
+    if asked.names:
+        raise ValueError(f"grid {asked.what} {asked.paper}: is a grid by itself; name no others")
+    chosen = _chosen_of_file(asked)
+    part = chosen.part(whole_grid(asked.paper, "", asked.scale, chosen))
     check_base(asked.base, dict.fromkeys(cell.label for cell in part.cells))
     for option in ("csv", "latex"):
         if file := getattr(asked, option):
             check_writable(f"--{option}", Path(file))
-    failed = [] if asked.what == "status" else _make(asked, [part.tuning] if part.tuning else [])
-    failed += [] if asked.what == "status" or failed else _make(asked, [part.settled()])
+    failed = [] if asked.what == "status" else _run_file(asked, part, chosen)
     print(part.settled().status().to_string(line_width=WIDTH))
     if asked.what == "run" and not failed:
         _show(asked, Comparison(part.settled()))
@@ -84,14 +82,21 @@ def _do_file(asked: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _part_of_file(asked: argparse.Namespace) -> Grid:
-    """The part of a file's grid that a command line asks for."""
-    whole = grid_of_file(Path(asked.paper), asked.scale, asked.seeds)
-    whole = whole if asked.precision is None else whole.at(precision=asked.precision)
+def _chosen_of_file(asked: argparse.Namespace) -> Selection:
+    """The part of a file's grid that a command line asks for; refused where there is none."""
+    all_of_it = Selection(asked.seeds, precision=asked.precision)
+    whole = whole_grid(asked.paper, "", asked.scale, all_of_it)
     known = {name.lower() for cell in whole.cells for name in (cell.label, cell.method.name)}
-    chosen = Selection(None, part_of(asked.only), names_of(asked.methods, known))
+    chosen = replace(all_of_it, only=part_of(asked.only), methods=names_of(asked.methods, known))
     chosen.check([whole])
-    return chosen.part(whole)
+    return chosen
+
+
+def _run_file(asked: argparse.Namespace, part: Grid, chosen: Selection) -> list[str]:
+    """Make what is missing of a file's grid, first what tunes; gives a line for each run that failed."""
+    if asked.jobs:
+        return _run_on_processes(asked, [part.name], chosen)
+    return _make(asked, [part.tuning] if part.tuning else []) or _make(asked, [part.settled()])
 
 
 def _show(asked: argparse.Namespace, done: Comparison) -> None:
@@ -105,11 +110,11 @@ def _show(asked: argparse.Namespace, done: Comparison) -> None:
         print(f"written to {asked.latex}")
 
 
-def _run_on_processes(asked: argparse.Namespace, chosen: Selection) -> list[str]:
+def _run_on_processes(asked: argparse.Namespace, names: list[str], chosen: Selection) -> list[str]:
     """Make what is missing, each run in a process, first what tunes; gives a line for each that failed."""
     failed: list[str] = []
     for tuning in (True, False):
-        todo = [job for name in asked.names
+        todo = [job for name in names
                 for job in jobs_of(asked.paper, name, asked.scale, chosen=chosen, tuning=tuning)]  # fmt: skip
         try:
             for job, status in run_all(todo, asked.jobs, asked.device) if todo else ():

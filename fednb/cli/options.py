@@ -33,6 +33,28 @@ def parsed(text: str) -> Any:
             return text
 
 
+CHOICE = re.compile(r"argument (?P<what>.+?): invalid choice: (?P<given>.+?) \(choose from (?P<known>.+)\)", re.DOTALL)
+KIND = re.compile(r"argument (?P<what>.+?): invalid (?P<kind>\w+) value: (?P<given>.+)", re.DOTALL)
+KINDS = {"int": "must be a whole number", "float": "must be a number", "processes": "must be a whole number",
+         "_numbers": "must be whole numbers, such as 10,100"}  # fmt: skip  # by the name of the function that reads it
+
+
+def in_words(message: str) -> str:
+    """What argparse says of a wrong argument, without names of functions and with the right values.
+
+    >>> in_words("argument --seed: invalid int value: 'x'")
+    "--seed 'x': must be a whole number"
+    >>> in_words("argument ls | run: invalid choice: 'fly' (choose from 'ls', 'run')")
+    "'fly': must be one of ls, run"
+    """
+    if told := CHOICE.fullmatch(message):
+        what = f"{told['what']} " * told["what"].startswith("-")
+        return f"{what}{told['given']}: must be one of {told['known'].replace(chr(39), '')}"
+    if told := KIND.fullmatch(message):
+        return f"{told['what']} {told['given']}: {KINDS.get(told['kind'], 'cannot be read')}"
+    return message
+
+
 def processes(text: str) -> int:
     """A number of processes; what is less than one is refused where it is used."""
     if (number := int(text)) > MOST_PROCESSES:

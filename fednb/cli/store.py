@@ -10,15 +10,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fednb.base.checks import is_number
 from fednb.base.locks import Busy
 from fednb.base.progress import bar_of
 from fednb.cli.choosing import add_filters, add_keys, filtered, is_filtered, named_runs, readable, runs_of, size_of
 from fednb.cli.transfer import add_export, add_import
 from fednb.runs.listing import remove, remove_set_aside, size_by_kind
 from fednb.runs.soundness import MEASUREMENT, checks
-from fednb.runs.store import DamagedRun, Entry, StoreError, find, home, set_aside, writing
+from fednb.runs.store import DamagedRun, Entry, StoreError, entries, find, home, set_aside, writing
+from fednb.study.columns import fitting
 from fednb.study.execution import check_pages
+from fednb.study.kept_runs import KeptRun, find_kept
 
+SHOWN = 10  # rows of a run's measurements
 TRIES = 5  # a run at work changes while it is looked at
 
 
@@ -43,7 +47,7 @@ def add_store(verb: argparse.ArgumentParser) -> None:
 
 
 def add_show(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("key", help="its key, or the beginning of it")
+    verb.add_argument("key", help="its key, or the beginning of it, such as a caption has")
     verb.set_defaults(do=do_show)
 
 
@@ -65,15 +69,36 @@ def do_ls(asked: argparse.Namespace) -> int:
 
 
 def do_show(asked: argparse.Namespace) -> int:
-    import pandas as pd
-
-    entry = find(asked.key)
-    print(json.dumps(entry.about(), indent=1, ensure_ascii=False))
-    rows = entry.history()
-    if "unchecked" in entry.about():
+    """A run of the store, or one that is kept with the papers: what it is, and its last rounds or measurements."""
+    kept = None if any(entry.key.startswith(asked.key) for entry in entries()) else find_kept(asked.key)
+    if kept and not kept.entry:
+        return _show_results(kept)
+    entry = kept.entry if kept and kept.entry else find(asked.key)
+    about, rows = entry.about(), entry.history()
+    print(json.dumps(about, indent=1, ensure_ascii=False))
+    if "unchecked" in about:
         print("unchecked: an older version wrote it without digests")
-    print(pd.DataFrame(rows[-10:]).to_string(index=False) if rows else "no finished round")
-    print(f"{len(rows)} finished rounds in {entry.folder}")
+    print(_rounds(rows[-10:]) if rows else "no finished round")
+    print(
+        f"{len(rows)} finished rounds in {entry.folder}{', kept with a paper; the store does not have it' * bool(kept)}"
+    )
+    return 0
+
+
+def _rounds(rows: list[dict[str, Any]]) -> str:
+    """Rows of a history or of a tidy table for people: rounds count from 1."""
+    counted = [row | {"round": row["round"] + 1} if is_number(row.get("round")) else row for row in rows]
+    return fitting([{name.replace("_", " "): value for name, value in row.items()} for row in counted])
+
+
+def _show_results(kept: KeptRun) -> int:
+    """Print a run of which a paper's results tell what it is and what was measured, without its rounds."""
+    print(json.dumps(kept.about(), indent=1, ensure_ascii=False))
+    measured = kept.measured()
+    if len(measured):
+        print(_rounds(measured.fillna("").to_dict("records")[:SHOWN]))
+    more = f" and {kept.more} other results" * bool(kept.more)
+    print(f"the store does not have it; kept without its rounds in {kept.place / 'runs.json'}{more}")
     return 0
 
 

@@ -37,6 +37,8 @@ def add_verify(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--kept", action="store_true", help="judge what is kept with the papers, each claim at its "
                       "largest scale or at --scale; nothing is run")  # fmt: skip
     verb.add_argument("--dry-run", action="store_true", help="say what would be run and how long it takes")
+    verb.add_argument("--full", action="store_true", help="print every claim with its numbers; default: a summary "
+                      "where that is more than a screen")  # fmt: skip
     verb.add_argument("--csv", help="write the whole table, with rules and notebooks, to this file")
     verb.add_argument("--html", help="write it as a web page to this file")
     verb.set_defaults(do=do_verify)
@@ -107,12 +109,13 @@ def do_verify(asked: argparse.Namespace) -> int:
         return _tell_time(asked, several)
     files = _files(asked)
     found = _verified(asked, several)
-    print(report(found))
+    print(report(found, asked.full))
     if "csv" in files:
         atomically(files["csv"], found.to_csv())
     if "html" in files:
         atomically(files["html"], claims_page(found, {paper.id: paper.about["title"] for paper in several}))
-    print("\n".join(f"written to {file}" for file in files.values()))
+    for file in files.values():
+        print(f"written to {file}")
     failed = found[found["failed"] != ""].drop_duplicates(["paper_id", "section"])
     for section in failed.to_dict("records"):
         print(f"fednb: {section['paper_id']} {section['section']}: {section['failed']}", file=sys.stderr)

@@ -254,7 +254,7 @@ def pages() -> list[tuple[str, str]]:
 
 def check_pages() -> list[str]:
     """What is wrong with any page of the store, or with kept results, the papers' or the user's own: a line each."""
-    results = _results_folders()
+    results = results_folders()
     for old in (*(home() / "notebooks").rglob(".*.old"), *(old for folder in results for old in folder.glob(".*.old"))):
         if match := files.LEFTOVER.fullmatch(old.name):
             put_back(old.with_name(match["name"]))
@@ -263,7 +263,7 @@ def check_pages() -> list[str]:
     return found + [problem for folder in kept for problem in problems_of(folder)]
 
 
-def _results_folders() -> list[Path]:
+def results_folders() -> list[Path]:
     """The folders of kept results, of each paper those that came with it and the user's own."""
     papers = [Paper(folder) for folder in sorted(shelf("papers").glob("*")) if folder.is_dir()]
     return list(dict.fromkeys(folder for paper in papers for folder in (paper.folder / "results", paper.own_results)))

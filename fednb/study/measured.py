@@ -55,9 +55,14 @@ class Measured:
 
 
 def precisions(seen: Abouts) -> list[str]:
-    """The precisions of some runs, such as bf16, each once; without those of runs that do not say."""
-    settings = [setting for about in seen.values() if isinstance(setting := about.get("setting"), dict)]
-    return list(dict.fromkeys(str(setting["precision"]) for setting in settings if setting.get("precision")))
+    """The precisions of some runs, such as bf16, each once; without those of runs that do not say.
+
+    A run whose GPU computed in another precision than its setting names has it as `computed_in`: fp32 runs of early
+    versions used TF32 convolutions, which was torch's default.
+    """
+    settings = [about["setting"] | about for about in seen.values() if isinstance(about.get("setting"), dict)]
+    said = (str(told.get("computed_in") or told.get("precision") or "") for told in settings)
+    return list(dict.fromkeys(filter(None, said)))
 
 
 def run_as(runs: Abouts, grid: Grid | None, asked: bool = False) -> dict[str, str]:

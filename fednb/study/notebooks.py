@@ -148,7 +148,7 @@ def _execute_cells(name: str, given: dict[str, Any], folder: Path, failed: Path)
                 folder / EXECUTED,
                 parameters=given,
                 kernel_name="python3",
-                extra_arguments=["--IPKernelApp.log_level=40", "--IPKernelApp.ignore_cwd=True"],
+                extra_arguments=["--IPKernelApp.log_level=50", "--IPKernelApp.ignore_cwd=True"],
             )
     except PapermillExecutionError as error:
         said = f"{name} stopped in cell {error.exec_count}: {error.ename}: {error.evalue}"

@@ -1,4 +1,4 @@
-"""Verdicts for a terminal: every claim with its sentence, rule and numbers, or only how many there are of each."""
+"""Verdicts for a terminal: every claim with its sentence, rule and numbers, or a summary that fits a screen."""
 
 from __future__ import annotations
 
@@ -14,19 +14,47 @@ from fednb.study.columns import WIDTH, fitting
 if TYPE_CHECKING:
     import pandas as pd
 
-MANY = 20  # claims: more that only ran, or were not run, are counted
+SCREEN = 50  # lines that are printed whole; what is longer is summed up
+TOLD = 36  # lines of a summary that tell single claims
+HEADLINE = "headline"  # the weight of claims that a paper stands on
 INDENT = "    "
 UNDECIDED = ("ran", "none", "")  # classes of verdicts that say nothing about a claim
+MORE = ("`--full` prints every claim with its numbers, `--claim ID` one of them; `--kept` judges what is kept with the "
+        "papers and runs nothing")  # fmt: skip
 
 
-def report(table: pd.DataFrame) -> str:
-    """A table of verdicts for a terminal of 100 letters: claims that say something in full, many others counted."""
-    undecided = table["verdict"].map(outcome_class).isin(UNDECIDED)
-    if undecided.sum() <= MANY:
-        return in_columns(table)
-    told = [in_columns(table[~undecided]), ""] if not undecided.all() else []
-    more = "`--claim ID` shows one claim; `--kept` judges what is kept with the papers, and runs nothing"
-    return "\n".join([*told, counted(table), "", more])
+def report(table: pd.DataFrame, full: bool = False) -> str:
+    """A table of verdicts for a terminal of 100 letters: all of it where that fits a screen, or else a summary.
+
+    The summary counts the verdicts of each paper and tells the claims of most weight with their sentences and rules.
+    full: print every claim, however many there are.
+    """
+    whole = in_columns(table)
+    if full or whole.count("\n") < SCREEN:
+        return whole
+    return "\n".join([counted(table), "", *_told(table), *wrap(MORE, WIDTH)])
+
+
+def _told(table: pd.DataFrame) -> list[str]:
+    """Headline claims in three lines each, or where these are too many those that say something, in one if need be."""
+    decided = ~table["verdict"].map(outcome_class).isin(UNDECIDED)
+    headlines = table["weight"] == HEADLINE if "weight" in table else decided
+    chosen = headlines if 3 * headlines.sum() <= TOLD else headlines & decided
+    rows = table[chosen].reset_index().to_dict("records")
+    blocks = [_brief(row) for row in rows]
+    each = 3 if sum(map(len, blocks)) <= TOLD else 1
+    lines = [line for block in blocks for line in block[:each]]
+    what = f"{HEADLINE} claims{' that say something' * (chosen is not headlines)}" if "weight" in table else "of these"
+    return [f"{what}:", *lines, ""] if lines else []
+
+
+def _brief(row: dict[str, Any]) -> list[str]:
+    """One claim in at most three lines: verdict with effect where there is room, sentence, rule; cut where too long."""
+    said, effect, kept = f"{row['paper_id']} {row['claim']}: {row['verdict']}", interval(row), _kept(row)
+    said += f", {effect}" * (bool(effect) and len(said) + len(effect) + 2 <= WIDTH)
+    texts = [said + f"; kept: {kept}" * bool(kept)]
+    texts += [f"{INDENT}{name}: {text}" for name, text in (("says", row.get("says")), ("rule", _rule(row))) if text]
+    return [text if len(text) <= WIDTH else f"{text[: WIDTH - 1]}…" for text in texts]
 
 
 def counted(table: pd.DataFrame) -> str:
@@ -55,15 +83,23 @@ def in_columns(table: pd.DataFrame) -> str:
 
 def _block(row: dict[str, Any]) -> list[str]:
     """One claim."""
-    kept = f"{row['best_verdict']} ({row['best_scale']}, n = {row['best_n']})" if row["best_verdict"] else ""
-    told = {"": _numbers(row), "says": row.get("says", ""), "rule": str(row.get("rule", "")).replace(f" ({RULE})", ""),
-            "seen": row["ours"], "kept": kept}  # fmt: skip
+    told = {"": _numbers(row), "says": row.get("says", ""), "rule": _rule(row), "seen": row["ours"], "kept": _kept(row)}
     lines = wrap(f"{row['paper_id']} {row['claim']}: {row['verdict']}", WIDTH, subsequent_indent=INDENT)
     for name, text in told.items():
         if text:
             first = f"{INDENT}{name}: ".replace(" : ", " ")
             lines += wrap(str(text), WIDTH, initial_indent=first, subsequent_indent=2 * INDENT, break_on_hyphens=False)
     return lines
+
+
+def _rule(row: dict[str, Any]) -> str:
+    """The rule of one claim, without what holds for all of them."""
+    return str(row.get("rule", "")).replace(f" ({RULE})", "")
+
+
+def _kept(row: dict[str, Any]) -> str:
+    """The best verdict that was kept, with its scale and seeds; an empty text where there is none."""
+    return f"{row['best_verdict']} ({row['best_scale']}, n = {row['best_n']})" if row["best_verdict"] else ""
 
 
 def _numbers(row: dict[str, Any]) -> str:

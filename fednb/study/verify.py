@@ -62,8 +62,9 @@ def verify(
 ) -> pd.DataFrame:
     """One row per claim of one paper or several: the columns of `page.verdict`.
 
-    Columns section and notebook say where it belongs. What was kept with the paper from the largest scale at which the
-    claim was run is judged as well and stands beside it: best_verdict, best_scale, best_n, best_effect and so on.
+    Columns section and notebook say where it belongs, weight how much hangs on it. What was kept with the paper from
+    the largest scale at which the claim was run is judged as well and stands beside it: best_verdict, best_scale and so
+    on.
     Sections whose data are not here, or not those of their runs, or which need a GPU that is not here, are judged on
     what was kept at this scale, or else "not run", and the others go on. So they do after a section that failed or
     whose files are damaged; column `failed` says why. section: judge this one only. chosen: the part of the grids that
@@ -96,7 +97,8 @@ def asked_claims(
         raise NoClaims(f"{', '.join(paper.id for paper in several)} {section or ''}: has no claims to judge")
     known = {claim.id for _, _, own in found for claim in own}
     if unknown := [id for id in ids if id not in known]:
-        raise NoClaims(f"no claim {shown(unknown[0])}; closest: {closest(unknown[0], known)}")
+        among = f"`fednb verify {several[0].id} --kept --full` lists all"
+        raise NoClaims(f"no claim {shown(unknown[0])}; closest: {closest(unknown[0], known, 'none')}; {among}")
     chosen = [(paper, name, [c for c in own if c.id in ids or not ids]) for paper, name, own in found]
     return [each for each in chosen if each[2]]
 
@@ -258,7 +260,13 @@ def _judged(
         failed = " ".join(f"{error}".split()) or type(error).__name__
         found = not_run(claims, {claim.id: failed for claim in claims})
     where = {"section": name, "notebook": notebook, "paper_id": paper.id, "scale": scale, "failed": failed}
-    return found.assign(**where).join(best(paper, name))
+    return found.assign(**where, weight=_weights(found, claims)).join(best(paper, name))
+
+
+def _weights(found: pd.DataFrame, claims: list[Claim]) -> list[str]:
+    """How much hangs on each claim of a table of verdicts: headline, table or detail."""
+    weights = {claim.id: claim.weight for claim in claims}
+    return [weights[id] for id in found.index]
 
 
 def _page(paper: Paper, name: str, scale: str, claims: list[Claim]) -> Page:
@@ -353,7 +361,8 @@ def verify_kept(
         table = pd.concat([ran, not_run(rest, {c.id: "nothing is kept" for c in rest}).assign(scale="")])
         where = {"section": name, "notebook": paper.about["sections"][name]["notebook"], "paper_id": paper.id}
         none = dict.fromkeys((f"best_{column}" for column in BEST), "")
-        tables.append(table.loc[[claim.id for claim in own]].assign(**where, failed="", **none))
+        told = table.loc[[claim.id for claim in own]].assign(**where, failed="", **none)
+        tables.append(told.assign(weight=_weights(told, own)))
     return pd.concat(tables)
 
 
