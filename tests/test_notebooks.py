@@ -2,6 +2,7 @@
 
 import ast
 import json
+import logging
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from fednb.study.folders import BadPage, page_folder
 from fednb.study.parameters import BadNotebookParameter
 
 NAMES = notebooks.names()
+INVENTING = ("01_add_a_method", "02_your_own")  # code of one's own is their subject
 
 
 @pytest.fixture(params=NAMES)
@@ -64,7 +66,7 @@ def test_no_functions_and_no_loops(name):
     """A helper wanted in a notebook lives in fednb; rounds are looped over there too."""
     for source in code(name):
         kinds = {type(node) for node in ast.walk(ast.parse(source))}
-        inventing = {ast.FunctionDef, ast.ClassDef} if name == "01_add_a_method" else set()  # that is its subject
+        inventing = {ast.FunctionDef, ast.ClassDef} if name in INVENTING else set()
         assert not kinds & ({ast.FunctionDef, ast.ClassDef, ast.For, ast.While} - inventing)
 
 
@@ -331,6 +333,17 @@ def test_notebooks_are_executed_without_the_current_folder():
     """On the path of the process, and of the kernel."""
     assert "-P" in notebooks._command("made/01_x", "smoke")
     assert notebooks._modules()["PYTHONSAFEPATH"] == "1" and "" not in notebooks._modules()["PYTHONPATH"].split(":")
+
+
+def test_the_kernel_does_not_tell_its_own_errors(made_page, monkeypatch):
+    """Errors of cells come by messages; what the kernel logs about a closed socket after Ctrl-C is nobody's concern."""
+    given = {}
+    monkeypatch.setattr("papermill.execute_notebook", lambda *a, **how: given.update(how) or 1 / 0)
+    monkeypatch.setattr(notebooks, "path", lambda name: made_page)
+    with pytest.raises(ZeroDivisionError):
+        notebooks.execute("made/01_x", {})
+    level = next(text for text in given["extra_arguments"] if "log_level" in text)
+    assert int(level.partition("=")[2]) > logging.ERROR
 
 
 def test_who_does_not_hear_the_end_is_killed(tmp_path, monkeypatch):

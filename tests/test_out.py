@@ -9,6 +9,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import fednb as fn
+from fednb.cli.commands import main
 from fednb.core.rounds import STAGES
 from fednb.engines.problem import participants, problem_of
 from fednb.runs.store import NoWeights
@@ -53,6 +54,25 @@ def test_where_weights_cannot_go_is_said_in_one_line(tmp_path):
     run.entry.describe(run.entry.about() | {"weights": "left out"})
     with pytest.raises(NoWeights, match="its weights were left out"):
         run.model()
+
+
+@pytest.mark.usefixtures("own_names")
+def test_a_run_whose_models_name_is_now_another_s_says_so():
+    fn.add_model("mine", lambda classes: torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, classes)))
+    run = fn.run(SMALL.but(model="mine"), "FedAvg", progress=False)
+    fn.add_model("mine", lambda classes: torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, classes, False)))
+    with pytest.raises(ValueError, match="has 650 weights, and model 'mine' has now 640: another took its name"):
+        run.model()
+
+
+def test_the_command_line_writes_weights_or_refuses_before_the_run(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("FEDNB_STORE", str(tmp_path / "store"))
+    asked = ["run", "fedavg", "--samples", "100", "--clients", "4", "--rounds", "1", "--epochs", "1", "--quiet"]
+    assert main([*asked, "--export", str(tmp_path / "w.pt")]) == 2
+    assert "w.pt must end with .safetensors" in capsys.readouterr().err and not (tmp_path / "store").exists()
+    assert main([*asked, "--export", str(tmp_path / "new" / "w.safetensors")]) == 0
+    assert "weights written to" in capsys.readouterr().out
+    assert sum(x.numel() for x in load_file(tmp_path / "new" / "w.safetensors").values()) == 22602
 
 
 def test_clients_have_samples_classes_and_rounds():

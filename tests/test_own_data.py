@@ -215,6 +215,7 @@ WRONG = [
     (dict(train=(X, Y), test=TEST, classes=2), "y of train has labels 0 to 2, expected 0 to 1"),
     (dict(train=(X, Y), test=(X[:6], Y[:6] + 1)), "y of test has labels 1 to 3, expected 0 to 2"),
     (dict(train=(X, 2 * Y), test=TEST), "y of train has no sample of class 1, expected some of each of 0 to 4"),
+    (dict(train=(X, np.where(Y == 1, np.nan, Y)), test=0.2), r"y of train has \d+ labels that are NaN or infinite"),
     (dict(train=(holed(), Y), test=0.2), "x of train has 1 numbers that are NaN or infinite, expected none; .*row 7"),
     (dict(train=(X, Y), test=(X[:6, :5], Y[:6])), r"x of test has samples of shape \(1, 5, 5\) .*expected .*1, 6, 5"),
     (dict(train=(X, Y), test=(X[:6] / 255, Y[:6])), r"x of test has .*float32\), expected .*uint8\) as in train"),

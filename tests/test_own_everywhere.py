@@ -9,11 +9,14 @@ import tomllib
 import nbformat
 import pytest
 
+from fednb.algorithms.catalogue import UnknownMethod
 from fednb.base.imports import BadImport, imported
+from fednb.cli.commands import main
 from fednb.data.sources import BadData, find
 from fednb.engines.setting import Setting
 from fednb.models import BadModel
 from fednb.runs.grid import Grid
+from fednb.runs.own_grid import method_of
 
 pytestmark = pytest.mark.usefixtures("own_names")
 THINGS = """
@@ -39,6 +42,12 @@ class Net(nn.Module):
 def scaled(x):
     return 1.5 * x
 
+def doubled(logits, labels):
+    return 2 * nn.functional.cross_entropy(logits, labels, reduction="none")
+
+def top2(logits, labels):
+    return (logits.topk(2).indices == labels[:, None]).any(1).double().mean()
+
 def by_turns(labels, clients, seed):
     return (np.arange(len(labels)) + seed) % clients
 
@@ -60,6 +69,8 @@ seeds = [0, 1]
 data = "my_things:flowers"
 model = "my_things:Net"
 partition = "my_things:by_turns"
+loss = "my_things:doubled"
+metrics = ["macro_f1", "my_things:top2"]
 clients = 4
 rounds = 2
 """
@@ -68,7 +79,10 @@ SCRIPT = (
     + """
 fn.add_data("flowers", **flowers())
 fn.add_model("net", Net)
-setting = fn.Setting(data="flowers", model="net", partition=by_turns, clients=4, participation=1.0, rounds=2)
+fn.add_loss("doubled", doubled)
+fn.add_metric("worst2", top2, per_client="min")
+setting = fn.Setting(data="flowers", model="net", partition=by_turns, clients=4, participation=1.0, rounds=2,
+                     loss="doubled", metrics=["worst2"])
 for engine in ENGINES:
     done = fn.run(setting, fn.Method("pull", Pull()), engine=engine, workers=2, again=True, progress=False)
     print(done.key, done.weights_sha256, engine)
@@ -98,6 +112,41 @@ def test_a_grid_of_a_toml_file_by_import_path(place):
     table = grid.run(engine="loop").table()
     assert len(table) == 4 and set(table.dataset) == {"my_things:flowers"} and set(table.status) == {"finished"}
     assert str(place) not in sys.path
+
+
+def test_a_file_s_grid_on_processes_by_import_path(place, capsys):
+    """What tunes is made first, then the rest, which is then there for a command without processes."""
+    own = GRID.replace('"fedsam"]', '{ name = "my_things:Pull", tune = { mu = [0.1, 0.2] } }]').replace("[0, 1]", "[0]")
+    (place / "mine.toml").write_text(own)
+    assert main(["grid", "run", "mine.toml", "--jobs", "2"]) == 0
+    said = capsys.readouterr().out
+    assert {f"mine tuning {i}: finished" for i in (0, 1)} | {"mine 0: finished"} <= set(said.splitlines())
+    assert main(["grid", "run", "mine.toml"]) == 0
+    assert said.endswith(capsys.readouterr().out)
+
+
+def test_workers_find_a_package_without_init_in_the_current_folder(place):
+    """A part travels by its name, which the worker imports; such a package is a folder and has no file of its own."""
+    (place / "my_package").mkdir()
+    (place / "my_package" / "ideas.py").write_text((place / "my_things.py").read_text())
+    given = ["--clients", "4", "--rounds", "1", "--samples", "100", "--quiet", "--engine", "pool", "--workers", "2"]
+    assert "finished" in output("-P", "-m", "fednb", "run", "my_package.ideas:Pull", *given)
+
+
+def test_names_of_another_process_are_refused_with_the_way_out(place, capsys):
+    for name, said in (("data", "my_package.sets:flowers"), ("model", "my_package.nets:Net")):
+        (place / "mine.toml").write_text(f'methods = ["fedavg"]\nsetting = {{ {name} = "elsewhere" }}\n')
+        assert main(["grid", "run", "mine.toml", "--jobs", "2"]) == 2
+        assert f"import path, such as {said}" in (err := capsys.readouterr().err) and err.count("\n") == 1
+
+
+def test_a_part_by_import_path_in_a_sum(place):
+    assert method_of("fedsam + my_things:Pull").parameters() == {"rho": 0.1, "mu": 0.1}
+    for wrong, said in (("few", "ZeroDivision"), ("by_turns", "arguments: TypeErr"), ("broken", "expected a filter")):
+        with pytest.raises(ValueError, match=said):
+            method_of(f"fedsam + my_things:{wrong}")
+    with pytest.raises(UnknownMethod, match="must make a method without arguments: ZeroDivisionError"):
+        method_of("my_things:few")
 
 
 def test_the_command_line_twice_and_on_other_engines(place):

@@ -5,6 +5,7 @@ from math import nan
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from matplotlib.figure import Figure
 
 import fednb as fn
@@ -74,6 +75,8 @@ BAD = [
     ),
     (lambda: fn.grid(SMALL, ["FedAvg"], tune={"FedX": {"lr": [1]}}), r"tune: no method 'FedX'; the methods are FedAvg"),
     (lambda: fn.tune(["FedAvg"], {"rho": [1]}), r"no method has a 'rho' that could be tuned"),
+    (lambda: fn.tune(["FedAvg"], {}), r"tuning: nothing to try; say what, such as"),
+    (lambda: standings(scores({"A": [1.0, 2.0]}), level=95), r"level = 95: must be above 0 and below 1, such as 0.95"),
     (lambda: fn.tune(["FedAvg"], {"lr": [1, 2]}, by="luck"), r"by = 'luck': must be one of test, held-out, validation"),
 ]
 
@@ -148,6 +151,26 @@ def test_a_table_needs_finished_runs_and_then_has_all_of_them(tmp_path):
 
 
 # Tuning
+
+
+def test_a_tuning_curve_names_its_parameter_and_is_logarithmic_where_values_are_far_apart():
+    for tried, scale in (([0.01, 0.1], "log"), ([0.05, 0.1], "linear")):
+        axes = fn.tune(["FedAvg"], {"lr": tried}, SMALL).run().plot().axes[0]
+        assert (axes.get_xlabel(), axes.get_xscale()) == ("lr", scale)
+
+
+def test_arrays_are_lists_of_values():
+    made = fn.grid(
+        SMALL, ["FedAvg"], vary={"lr": np.array([0.05, 0.1])}, tune={"batch": torch.tensor([20, 25])}, seeds=1
+    )
+    assert [c.tags["lr"] for c in made.grid.cells] == [0.05, 0.1] and len(made.grid.trials) == 4
+
+
+def test_where_all_values_diverge_nothing_is_at_an_edge_and_that_is_said(capsys):
+    made = fn.tune(["FedAvg"], {"lr": [1e30, 1e31]}, SMALL.but(clip_norm=1e30)).run()
+    said = capsys.readouterr().err
+    assert "FedAvg: every run diverged that tried lr [1e+30, 1e+31]" in said and "at the end" not in said
+    assert made.at_edge() == {} and made.choices["FedAvg"].words.endswith("by validation; all diverged")
 
 
 def test_tuning_is_by_validation_and_gives_methods_for_a_grid(capsys):
@@ -233,7 +256,6 @@ def test_the_command_runs_a_file_and_prints_its_table(tmp_path, capsys):
     "more, said",
     [
         (["table1"], "is a grid by itself; name no others"),
-        (["--jobs", "2"], "--jobs is for papers' grids"),
         (["--base", "FedX"], "base = 'FedX': no such method"),
         (["--methods", "FedX"], "no method 'FedX'"),
     ],

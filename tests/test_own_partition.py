@@ -123,7 +123,7 @@ def test_what_is_meant_can_be_said():
 
 def test_wrong_files(tmp_path):
     for name, text, said in [("a.json", "{", "not JSON"), ("a.csv", "who\n1\n", r"columns \['who'\]; expected sample"),
-                             ("b.csv", "client,sample\n1,\n", "in every row"), ("a.npz", "x", "cannot be read"),
+                             ("b.csv", "client,sample\n1,\n", "in every row"), ("a.npz", "x", "File is not a zip"),
                              ("c.csv", "", "not a table")]:  # fmt: skip
         (tmp_path / name).write_text(text)
         with pytest.raises(BadFile, match=f"{name}: .*{said}"):

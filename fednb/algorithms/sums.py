@@ -12,6 +12,7 @@ from fednb.algorithms import parts
 from fednb.algorithms.parts.ascend import FilterPerturbation
 from fednb.algorithms.parts.clean import FilterGradient
 from fednb.algorithms.parts.fsa import FlexibleRadius
+from fednb.base.imports import imported, is_import_path
 from fednb.base.inputs import closest, one_line, shown
 from fednb.core.rounds import Method, Part
 from fednb.filters import Filter
@@ -55,8 +56,10 @@ def terms(text: str) -> list[str]:
     return [text[start + 1 : end].strip() for start, end in pairwise([*cuts, len(text)])]
 
 
-def built(term: str) -> Filter | Part:
-    """The filter or part that a term such as "highpass(0.01)" names."""
+def built(term: str) -> Filter | Part | Method:
+    """What a term names: "highpass(0.01)" a filter or part, an import path what is behind it, a method too."""
+    if is_import_path(term):
+        return _imported(term)
     made = None
     with catch_warnings():
         simplefilter("ignore")  # of the compiler, about what is refused below
@@ -70,6 +73,19 @@ def built(term: str) -> Filter | Part:
             raise
     if not isinstance(made, Filter | Part):
         raise BadTerm(f"{shown(term)} {NO_TERM}")
+    return made
+
+
+def _imported(term: str) -> Filter | Part | Method:
+    """A user's filter, part or method by its import path; a class is made and a function called, without arguments."""
+    found = imported(term)
+    try:
+        made = found if isinstance(found, Filter | Part | Method) or not callable(found) else found()
+    except Exception as error:  # of a user's code
+        why = f"{type(error).__name__}: {one_line(str(error), 300)}"
+        raise BadTerm(f"{shown(term)} must make a part without arguments: {why}") from error
+    if not isinstance(made, Filter | Part | Method):
+        raise BadTerm(f"{shown(term)} is {shown(made)}, expected a filter, a part or a method")
     return made
 
 

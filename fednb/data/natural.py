@@ -30,7 +30,8 @@ class Natural(Partition):
         if owner is None:
             raise PartitionFailed(
                 f"{self.name}: this data set does not know natural clients. femnist and shakespeare do (`fednb ls "
-                "data`); for others take a partition by label, such as 'dirichlet(alpha=0.1)'."
+                "data`), and yours with fn.add_data(..., owners=...); for others take a partition by label, such as "
+                "'dirichlet(alpha=0.1)'."
             )
         known, number, sizes = np.unique(owner, return_inverse=True, return_counts=True)
         large = np.flatnonzero(sizes >= self.minimum)

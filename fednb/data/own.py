@@ -153,6 +153,8 @@ def labels(what: str, values: Any, n: int, known: list[str] | None = None) -> tu
         raise BadData(f"{what} has shape {found.shape}, expected ({n},): one class for each sample of x")
     if found.dtype.kind in "USO":
         return _numbered(what, found, known)
+    if found.dtype.kind == "f" and (wrong := int((~np.isfinite(found)).sum())):
+        raise BadData(f"{what} has {wrong} labels that are NaN or infinite, expected whole numbers 0, 1, 2, ...")
     if known or found.dtype.kind not in "buif" or not np.array_equal(found, np.floor(found)):
         wanted = (
             f"names of classes: {shown(known)}" if known else "whole numbers 0, 1, 2, ...: one class for each sample"

@@ -187,6 +187,8 @@ def read_file(path: Path) -> Any:
 
 def _arrays(path: Path) -> Any:
     try:
+        with zipfile.ZipFile(path):  # np.load would take other files for Python objects
+            pass
         with np.load(path) as found:
             arrays = {name: found[name] for name in found.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:

@@ -27,7 +27,10 @@ def read_pairs(
     if isinstance(train, str | Path) and test is None:
         train, test = Path(train) / "train", Path(train) / "test"
         if lacking := [place for place in (train, test) if not place.is_dir()]:
-            raise BadData(f"{name!r}: there is no folder {lacking[0]}, expected train/ and test/ in {train.parent}")
+            raise BadData(
+                f"{name!r}: there is no folder {lacking[0]}, expected train/ and test/ in {train.parent}; "
+                "a folder of classes and a share, such as test=0.2, does too"
+            )
     if isinstance(train, Mapping) and test is None:
         if lacking := [part for part in ("train", "test") if part not in train]:
             raise BadData(f"{name!r}: no {lacking[0]!r} among {shown(list(train))}, expected 'train' and 'test'")

@@ -164,7 +164,8 @@ def find(name: str) -> Source:
         return known[simplified(name)]
     near = [known[each].name for each in difflib.get_close_matches(simplified(name)[:100], known, cutoff=0.4)]
     raise UnknownData(
-        f"no data set {shown(name)}; closest: {', '.join(near or SOURCES)}. `fednb ls data` lists all {len(SOURCES)}."
+        f"no data set {shown(name)}; closest: {', '.join(near or SOURCES)}. `fednb ls data` lists all {len(SOURCES)}. "
+        "Yours: what fn.add_data entered in this process, or an import path, such as my_package.sets:flowers."
     )
 
 

@@ -110,7 +110,8 @@ def find(name: str) -> str:
         return known[key]
     near = [known[each] for each in difflib.get_close_matches(key[:100], known, cutoff=0.4)]
     raise UnknownModel(
-        f"no model {shown(name)}; closest: {', '.join(near or MODELS)}. `fednb ls models` lists all {len(MODELS)}."
+        f"no model {shown(name)}; closest: {', '.join(near or MODELS)}. `fednb ls models` lists all {len(MODELS)}. "
+        "Yours: what fn.add_model entered in this process, or an import path, such as my_package.nets:Net."
     )
 
 

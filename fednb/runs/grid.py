@@ -115,6 +115,11 @@ class Grid:
             raise BadGrid(f"grid {self.name}, {self.scale}: no run fits {shown(chosen)}")
         return replace(self, cells=cells)
 
+    def finished(self) -> Grid:
+        """The part of the grid whose runs the store has; it may be empty."""
+        there = (not r.entry.unfinished for r in self.runs())
+        return replace(self, cells=tuple(c for c, known in zip(self.cells, there, strict=True) if known))
+
     def runs(self) -> list[Run]:
         """The runs of the cells; one that waits for its tuning has a key that no run in the store has."""
         return [_run_of(c, self.probe) for c in self.cells]
@@ -139,7 +144,7 @@ class Grid:
         """
         if self.waiting:
             return self._run_tuned(device, engine, workers)
-        if self.scale == "paper" and device == "auto" and not torch.cuda.is_available() and not self._finished():
+        if self.needs_gpu(device):
             raise NeedsGpu(
                 f"{self.name} at paper scale is {len(self.cells)} runs of {self.cells[0].setting.rounds} rounds and "
                 f"this machine has no GPU. Use scale='laptop', or device='cpu' to run it here all the same."
@@ -163,6 +168,10 @@ class Grid:
         if damaged:
             raise DamagedRuns(damaged)
         return Results(self, tuple(done))
+
+    def needs_gpu(self, device: str = "auto") -> bool:
+        """True if runs at paper scale are missing, on a machine without a GPU that was not told to use its CPU."""
+        return self.scale == "paper" and device == "auto" and not torch.cuda.is_available() and not self._finished()
 
     def _run_tuned(self, device: str, engine: str, workers: int | None) -> Results:
         """Run the tuning, then the grid with the parameters that it chose."""

@@ -8,9 +8,12 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from torch import Tensor
+
 from fednb.algorithms.catalogue import UnknownMethod, method
 from fednb.base.imports import imported, is_import_path
-from fednb.base.inputs import BadFile, read_toml, shown
+from fednb.base.inputs import BadFile, one_line, read_toml, shown
 from fednb.core.rounds import Method, Part
 from fednb.engines.setting import Setting
 from fednb.runs.cells import SCALES, SHARED, BadGrid, Cell, cells_of
@@ -19,6 +22,7 @@ from fednb.runs.probes import Probe
 from fednb.runs.tuning import trials_of
 
 OWN = "own"  # the scale of a grid that is of no paper
+FILE = ".toml"  # how the name of a file with a grid ends
 OF_ENTRY = ("label", "setting", "tune", "scales")  # what a method's table has beside its name and parameters
 Methods = Iterable[Any] | Mapping[str, Any]
 Values = Mapping[str, Any]
@@ -106,11 +110,16 @@ def entries_of(methods: Methods, tune: Values | None) -> list[dict[str, Any]]:
     return [entry | {"tune": _lists(tune.get(entry["label"], {}) if own else tune, entry)} for entry in entries]
 
 
+def listed(values: Any) -> Any:
+    """An array or a tensor as a list of Python's numbers, which keys and files can have; anything else as it is."""
+    return values.tolist() if isinstance(values, np.ndarray | Tensor) else values
+
+
 def _lists(values: Values, entry: dict[str, Any]) -> dict[str, list[Any]]:
     """What is tuned for one method: parameters of other methods are left out."""
     known = (*SHARED, *entry["name"].parameters())
     given = {*entry, *entry.get("setting", {})}
-    mine = {k: v for k, v in values.items() if k in known and k not in given}
+    mine = {k: listed(v) for k, v in values.items() if k in known and k not in given}
     if wrong := [k for k, v in mine.items() if isinstance(v, str) or not isinstance(v, Sequence) or not v]:
         raise BadGrid(f"tune {wrong[0]} = {shown(mine[wrong[0]])}: must be a list of values to try")
     return {k: list(v) for k, v in mine.items()}
@@ -145,8 +154,9 @@ def method_of(thing: Any) -> Method:
     name = getattr(thing, "__name__", type(thing).__name__)
     try:
         made = thing()
-    except TypeError as error:
-        raise UnknownMethod(f"{name}() must make a method without arguments: {error}") from error
+    except Exception as error:  # of a user's code
+        why = f"{type(error).__name__}: {one_line(str(error))}"
+        raise UnknownMethod(f"{name}() must make a method without arguments: {why}") from error
     if isinstance(made, Part):
         return Method(name, made)
     if not isinstance(made, Method):

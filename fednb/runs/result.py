@@ -26,8 +26,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+class OtherModel(ValueError):
+    """A run whose model's name is now another model's."""
+
+
 class NotProbed(RuntimeError):
     """A round that a run did not reach."""
+
+
+def export_path(file: str | Path) -> Path:
+    """The file to which a model is exported; refused where its name does not end with .safetensors."""
+    path = Path(file)
+    if path.suffix != ".safetensors":
+        raise ValueError(f"export: {path} must end with .safetensors")
+    return path
 
 
 @dataclass(frozen=True)
@@ -121,6 +133,11 @@ class Run:
             return self.accuracy_last
         return self.accuracy_by_validation if self.setting.validation else self.accuracy_best
 
+    def measured(self, name: str) -> float | None:
+        """The value of one of the setting's metrics after the last round; None where the run diverged."""
+        seen = self._finite(name)
+        return seen[-1] if seen and self.status == "finished" else None
+
     @cached_property
     def w(self) -> Tensor:
         """The global model's weights after the last finished round."""
@@ -152,6 +169,9 @@ class Run:
         saved, data = self.entry.weights(), data_of(self.setting)
         made = models.build(self.setting.model, data.classes, data.input, seed=self.seed).to(saved["w"].dtype)
         form = Objective(made)
+        if (form.layout.total, form.buffers.total) != (len(saved["w"]), len(saved["b"])):
+            raise OtherModel(f"run {self.key} has {len(saved['w'])} weights, and model {self.setting.model!r} has now "
+                             f"{form.layout.total}: another took its name; enter the former again")  # fmt: skip
         made.load_state_dict(form.layout.tensors(saved["w"]) | form.buffers.tensors(saved["b"]), strict=False)
         return made.eval()
 
@@ -165,9 +185,7 @@ class Run:
         >>> load_file(path).keys() == run.state_dict().keys()
         True
         """
-        path = Path(file)
-        if path.suffix != ".safetensors":
-            raise ValueError(f"export: {path} must end with .safetensors")
+        path = export_path(file)
         rounds = sum(not row.get("tuned") for row in self.rows)
         words = {"run": self.key, "method": self.method.name, "parts": repr(self.method), "seed": str(self.seed),
                  "rounds": str(rounds), "setting": json.dumps(self.setting.plain())}  # fmt: skip

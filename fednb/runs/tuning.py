@@ -96,19 +96,26 @@ class Choice:
         best = max(self.reached, key=lambda values: self.reached[values] if self.reached[values] > -inf else -inf)
         return dict(zip(self.tried, best, strict=True))
 
+    @property
+    def all_diverged(self) -> bool:
+        """True if no combination of values has an accuracy: then the first stands for all."""
+        return not any(accuracy > -inf for accuracy in self.reached.values())
+
     def at_edge(self, name: str) -> bool:
         """True if a parameter's chosen value is the least or the largest of its list, so that the best may lie beyond.
 
         Values that are no numbers have no order, and no edge.
         """
         tried = self.tried[name]
-        return all(map(is_number, tried)) and self.values[name] in (min(tried), max(tried))
+        return not self.all_diverged and all(map(is_number, tried)) and self.values[name] in (min(tried), max(tried))
 
     @property
     def words(self) -> str:
         """The choice as a text: "lr 0.05 of 0.01, 0.05, 0.1 by test"."""
         said = ", ".join(f"{name} {self.values[name]} of {', '.join(map(str, tried))}"
                          for name, tried in self.tried.items())  # fmt: skip
+        if self.all_diverged:
+            return f"{said} by {self.by}; all diverged"
         edges = [name for name in self.tried if self.at_edge(name)]
         return f"{said} by {self.by}" + (f"; {' and '.join(edges)} at the edge" if edges else "")
 

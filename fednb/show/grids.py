@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fednb.base.checks import is_number
 from fednb.base.files import atomically
 from fednb.base.inputs import shown
 from fednb.base.streams import whole_seeds
@@ -16,7 +17,7 @@ from fednb.metrics.tidy import run_columns
 from fednb.runs.cells import RULES, SHARED, BadGrid, Cell
 from fednb.runs.experiment import Run
 from fednb.runs.grid import Grid
-from fednb.runs.own_grid import Methods, Values, entries_of, fields_of, made_grid
+from fednb.runs.own_grid import Methods, Values, entries_of, fields_of, listed, made_grid
 from fednb.runs.probes import Probe
 from fednb.runs.tuning import Choice, choices_of, curves
 from fednb.study.standings import LEVEL, as_latex, settings_of, standings
@@ -70,14 +71,16 @@ class Comparison:
     def scores(self, measure: str = "accuracy") -> pd.DataFrame:
         """One row per run, tidy: what varies, method, seed, key, tuned, measure and value, in percent.
 
-        measure: "accuracy" is what the setting reports; "best on test", "last", "last ten" and "validation" are others.
+        measure: "accuracy" is what the setting reports; "best on test", "last", "last ten" and "validation" are others;
+        so is a metric of the setting, after the last round, whose values are as its function gives them.
         """
         import pandas as pd
 
-        if measure not in MEASURES:
-            raise ValueError(f"measure = {shown(measure)}: must be one of {', '.join(MEASURES)}")
-        rows = [{**run_columns(cell, run), "measure": measure, "value": MEASURES[measure](run)}
-                for cell, run in self._finished()]  # fmt: skip
+        extra = dict.fromkeys(name for cell in self.grid.cells for name in cell.setting.metrics)
+        if measure not in (*MEASURES, *extra):
+            raise ValueError(f"measure = {shown(measure)}: must be one of {', '.join((*MEASURES, *extra))}")
+        value = MEASURES[measure] if measure in MEASURES else lambda run: run.measured(measure)
+        rows = [{**run_columns(cell, run), "measure": measure, "value": value(run)} for cell, run in self._finished()]
         return pd.DataFrame(rows).astype({"value": float})
 
     def table(self, base: str = "", measure: str = "accuracy", level: float = LEVEL) -> pd.DataFrame:
@@ -160,7 +163,7 @@ def grid(
     >>> print(grid.to_latex().splitlines()[1])
     \\begin{tabular}{lc}
     """
-    vary = dict(vary or {})
+    vary = {name: listed(values) for name, values in dict(vary or {}).items()}
     if wrong := [k for k, v in vary.items() if isinstance(v, str) or not isinstance(v, Sequence) or not v]:
         raise BadGrid(f"{name}: vary {wrong[0]} = {shown(vary[wrong[0]])}: must be a list of values")
     described: dict[str, Any] = {
@@ -256,13 +259,18 @@ def tune(
     made = made_grid(name, described)
     used = {parameter for cell in made.cells for parameter in cell.tune}
     asked = {k for k, v in values.items() if not isinstance(v, Mapping)}
-    if idle := sorted(asked - used) or (["nothing"] if not used else []):
+    if idle := sorted(asked - used):
         raise BadGrid(f"{name}: no method has a {shown(idle[0])} that could be tuned, or it is given")
+    if not used:
+        raise BadGrid(f'{name}: nothing to try; say what, such as {{"lr": [0.03, 0.1, 0.3]}}')
     return Tuning(made)
 
 
 def _warn(choices: Iterable[Choice]) -> None:
     for choice in choices:
+        if choice.all_diverged:
+            tried = ", ".join(f"{name} {shown(values)}" for name, values in choice.tried.items())
+            print(f"fednb: {choice.label}: every run diverged that tried {tried}; try others", file=sys.stderr)
         for name in (name for name in choice.tried if choice.at_edge(name)):
             print(f"fednb: {choice.label}: {name} = {choice.values[name]} is at the end of what was tried; "
                   f"the best may lie beyond", file=sys.stderr)  # fmt: skip
@@ -274,7 +282,10 @@ def _tuning_figure(choices: Iterable[Choice]) -> Figure:
     table = curves(choices)
     if not len(table):
         raise NotRun("nothing is tuned, or its runs are missing; `.run()` makes them")
-    return plots.sweep(table, x="at", panel="parameter", xlabel="value tried", ylabel="accuracy in tuning, percent")
+    names, ylabel = list(dict.fromkeys(table["parameter"])), "accuracy in tuning, percent"
+    wide = all(is_number(value) and value > 0 for value in table["at"]) and max(table["at"]) >= 10 * min(table["at"])
+    xlabel = names[0] if len(names) == 1 else "value tried"
+    return plots.sweep(table, x="at", panel="parameter", xlabel=xlabel, ylabel=ylabel, log=wide)
 
 
 def _written(file: str | Path, text: str) -> Path:

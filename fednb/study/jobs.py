@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
 from multiprocessing.connection import Connection
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -22,6 +23,8 @@ from fednb.base.progress import Bar, bar_of, duration
 from fednb.engines import device_of
 from fednb.runs import together
 from fednb.runs.experiment import Run, run, run_of
+from fednb.runs.grid import Grid
+from fednb.runs.own_grid import FILE, grid_of_file
 from fednb.runs.together import Wanted
 from fednb.study.paper import papers
 from fednb.study.plan import rounds_of
@@ -37,7 +40,7 @@ class JobsFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Job:
-    """One cell of a paper's grid, or of its tuning."""
+    """One cell of a grid, or of its tuning; paper: the paper's id, or the path of a file with a grid of one's own."""
 
     paper: str
     grid: str
@@ -63,10 +66,11 @@ def jobs_of(
 ) -> list[Job]:
     """The runs of a grid, or of the part of it that is chosen, that can be made and are not finished.
 
-    tuning: the runs of its tuning instead; as long as some of them are missing, other runs may not be known.
+    paper: its id, or the path of a TOML file with a grid of one's own. tuning: the runs of its tuning instead; as long
+    as some of them are missing, other runs may not be known.
     """
     chosen = chosen or Selection(seeds)
-    whole = chosen.whole(papers(paper), grid, scale)
+    whole = whole_grid(paper, grid, scale, chosen)
     own = None if chosen.seeds is None else tuple(chosen.seeds)
     cells = chosen.tuning_cells(whole) if tuning else chosen.cells(whole)
     source = (whole.tuning or whole) if tuning else whole
@@ -75,11 +79,19 @@ def jobs_of(
             if runs[i].entry.unfinished and not source.cells[i].waits]  # fmt: skip
 
 
+def whole_grid(paper: str, grid: str, scale: str, chosen: Selection) -> Grid:
+    """All cells of a paper's grid, or of a file's, with the chosen seeds and precision; `paper` is an id or a path."""
+    if not paper.endswith(FILE):
+        return chosen.whole(papers(paper), grid, scale)
+    found = grid_of_file(Path(paper), scale, chosen.seeds)
+    return found if chosen.precision is None else found.at(precision=chosen.precision)
+
+
 def done(job: Job, device: str = "auto") -> Run:
     """Make a job's run."""
     torch.set_num_threads(1)
     chosen = Selection(None if job.seeds is None else list(job.seeds), precision=job.precision)
-    grid = chosen.whole(papers(job.paper), job.grid, job.scale)
+    grid = whole_grid(job.paper, job.grid, job.scale, chosen)
     grid = grid.tuning or grid if job.tuning else grid
     cell = grid.cells[job.cell]
     engine = "auto" if device_of(device).type == "cuda" else "loop"  # a pool inside a pool would fight for the cores

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fednb.base.checks import is_number
 from fednb.base.inputs import closest, shown
 from fednb.metrics.tidy import NOT_A_SETTING, gains
 from fednb.study.claims.intervals import bounds
@@ -53,6 +54,8 @@ def standings(scores: pd.DataFrame, base: str = "", level: float = LEVEL) -> pd.
     A       72.0  3   NaN
     B       73.0  3   1.0
     """
+    if not is_number(level) or not 0 < level < 1:
+        raise ValueError(f"level = {shown(level)}: must be above 0 and below 1, such as {LEVEL}")
     keys = [*settings_of(scores), "method"]
     told = {"mean": _mean, "std": _std, "low": lambda x: interval(x, level)[0], "high": lambda x: interval(x, level)[1],
             "n": "size", "diverged": lambda x: int((~np.isfinite(x.astype(float))).sum())}  # fmt: skip

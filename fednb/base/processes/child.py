@@ -63,10 +63,12 @@ def _sources() -> set[str]:
     """The folders from which the modules and packages of this process were loaded."""
     found = set()
     for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if file and "." not in name and name != "__main__":
-            folder = os.path.dirname(os.path.abspath(file))
-            found.add(os.path.dirname(folder) if hasattr(module, "__path__") else folder)
+        if "." in name or name == "__main__":
+            continue
+        if places := list(getattr(module, "__path__", [])):  # a package; without __init__.py it has no file
+            found |= {os.path.dirname(os.path.abspath(place)) for place in places}
+        elif file := getattr(module, "__file__", None):
+            found.add(os.path.dirname(os.path.abspath(file)))
     return found
 
 
