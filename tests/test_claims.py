@@ -1,5 +1,6 @@
 """Claims as rules: each kind on numbers made by hand, the outcomes, and the paper's own numbers beside them."""
 
+from dataclasses import replace
 from math import inf, nan
 
 import pandas as pd
@@ -424,6 +425,16 @@ def test_a_claim_is_about_its_section_and_its_settings():
     assert verdict([here, there], [empty], "laptop").loc["c", "verdict"] == "not run at laptop scale"
 
 
+def test_a_setting_that_no_table_tells_apart_is_named():
+    """A misspelt column of `where` would else be passed over, and the claim judged on all settings."""
+    made = claim("above", 0, "accuracy", where={"alhpa": 0.1}, **PAIR)
+    row = found(seeds(scores({("A", 0.1): 3, ("B", 0.1): 2})), made)
+    assert row["ours"] == "cannot be judged: the table has no column 'alhpa', which `where` names"
+    assert row["verdict"] == "not decided (cannot be judged)"
+    printed = pd.DataFrame({"method": ["A", "B"], "measure": "accuracy", "value": [3.0, 2.0], "alhpa": 0.1, "seed": 0})
+    assert found(seeds(scores({("A", 0.1): 3, ("B", 0.1): 2})), replace(made, printed=printed))["verdict"] == "holds"
+
+
 def seeds(table, n=3):
     """The same numbers for several seeds."""
     return pd.concat([table.assign(seed=seed) for seed in range(n)])
@@ -476,6 +487,9 @@ def test_the_first_of_all_is_the_first_of_all_that_the_paper_has():
     part, whole = {("A", 0.1): 3, ("B", 0.1): 2}, {("A", 0.1): 3, ("B", 0.1): 2, ("C", 0.1): 1}
     assert found(seeds(scores(part)), made)["verdict"] == "holds where run (without C)"
     assert found(seeds(scores(whole)), made)["verdict"] == "holds"
+    listed = claim("first", 0, "accuracy", left="A", where={"method": ["A", "B", "C"]})  # no numbers printed
+    assert found(seeds(scores(part)), listed)["verdict"] == "holds where run (without C)"
+    assert found(seeds(scores(whole)), listed)["verdict"] == "holds"
 
 
 def test_settings_claimed_are_those_printed():

@@ -400,6 +400,8 @@ def test_the_card_of_fedavg_is_algorithm_0():
         "p_k ∝ n_k",
         "w ← w + step,  step = η_g Σ p_k Δ_k",
     ]
+    when = [line[2:20].strip() for line in text.splitlines()[1:]]
+    assert when == ["each client, once", "each step", "", "", "each client, once", "server", ""]
 
 
 def test_the_card_of_fedfft_s_reads_like_its_algorithm():

@@ -20,7 +20,7 @@ from fednb.engines.setting import BadSetting, Setting
 from fednb.runs.grid import BadGrid, Grid, NeedsGpu, Results
 from fednb.study.claims import Claim
 from fednb.study.folders import page_folder, read_runs, read_table
-from fednb.study.measured import read_measured
+from fednb.study.measured import precisions, read_measured
 from fednb.study.measurements.registry import UnknownEvidence
 from fednb.study.page import (
     NoStoredTable,
@@ -31,6 +31,7 @@ from fednb.study.page import (
     gains,
     provenance,
 )
+from fednb.study.paper import papers, shelf
 from fednb.study.protocol import protocol_differences
 
 
@@ -78,6 +79,8 @@ def test_captions_name_every_precision():
 
 def test_wide_tables_become_lists():
     assert as_text(pd.DataFrame({"says": ["word " * 60]})).startswith("index: 0\nsays: word word")
+    wide = as_text(pd.DataFrame({f"a column {i}": [1.23456] for i in range(11)}))
+    assert max(map(len, wide.splitlines())) <= 100 and wide.count("1.235") == 11
 
 
 def test_a_grid_is_a_product():
@@ -119,6 +122,19 @@ def test_paper_scale_without_a_gpu_is_refused_before_anything_is_written(store, 
         grid.run()
     assert list(store.iterdir()) == []
     assert list(grid.status()["status"]) == ["absent"] * 2 and list(grid.status()["rounds"]) == ["0/800"] * 2
+
+
+def test_the_finished_part_of_a_grid_is_what_the_store_has():
+    """One of two seeds is run; a page of what is finished has that one alone, and can be asked for it."""
+    setting = dict(samples=60, clients=2, participation=1.0, rounds=1, epochs=1, batch=30)
+    grid = Grid.of("g", "smoke", dict(methods=["FedAvg"], setting=setting, seeds=[0, 1]))
+    assert grid.finished().cells == ()
+    first = replace(grid, cells=grid.cells[:1])
+    first.run(device="cpu", engine="loop")
+    assert grid.finished() == first
+    assert papers("fedfft").page("table1", only="finished").grid.cells == ()
+    with pytest.raises(BadGrid, match="only = 'done': must be 'finished', or a table such as"):
+        papers("fedfft").page("table1", only="done")
 
 
 def test_results_without_a_probe_say_so():
@@ -224,6 +240,16 @@ def test_without_a_gpu_and_nothing_kept_a_page_says_so(kept):
         kept.run()
 
 
+def test_a_page_tells_which_of_its_grids_have_something_to_show(kept, capsys):
+    """Of two grids one is kept; the other is said to be missing. On a CPU that is asked for both run."""
+    tuned = Grid.of("made table1-tuned", "paper", dict(methods=["FedAvg"]))
+    page = replace(kept, grids=kept.grids | {"table1-tuned": tuned, "none": replace(tuned, cells=())})
+    assert page.shows("table1") and capsys.readouterr().out == ""
+    assert not page.shows("table1-tuned")
+    assert capsys.readouterr().out == "made table1-tuned at paper scale: nothing of it is run yet.\n"
+    assert page.shows("table1-tuned", device="cpu") and not page.shows("none", device="cpu")
+
+
 def test_unknown_evidence_is_refused(kept):
     with pytest.raises(UnknownEvidence, match="no evidence 'acuracy'; there is accuracy, "):
         kept.measure("acuracy", kept.run())
@@ -246,8 +272,9 @@ def test_a_stand_in_is_beside_the_papers_first_data_set_and_says_so():
     printed = pd.concat(rows({("FedSAM", 0.1): [v]}, dataset=d) for d, v in (("CIFAR-10", 60.0), ("CIFAR-100", 30.0)))
     table = compare(ours, printed)
     assert table.index.names == ["alpha", "dataset", "method"]
-    assert table.loc[(0.1, "CIFAR-10", "FedSAM"), ["paper", "ours", "difference"]].tolist() == [60, 70, 10]
+    assert table.loc[(0.1, "CIFAR-10", "FedSAM"), ["paper", "ours"]].tolist() == [60, 70]
     assert table[["paper on", "ours on"]].to_numpy().tolist() == [["CIFAR-10", "digits"]]
+    assert "difference" not in table
     both = pd.concat([ours, ours.assign(dataset="Fashion-MNIST")])
     assert len(compare(both, printed)) == 4 and "ours on" not in compare(both, printed)
 
@@ -419,3 +446,41 @@ def test_protocols_differ_in_what_the_paper_does_not_have():
     )
     old = ours.plain() | {"partition": "dirichlet(alpha=0.6)"}  # without the default that is written out now
     assert protocol_differences([{name: old[name] for name in ("data", "partition")}], paper) == ""
+
+
+def test_a_precision_is_the_one_that_was_computed_in():
+    """Early fp32 runs used TF32 convolutions, and their runs.json says so; one that says nothing has none."""
+    setting = {"setting": {"precision": "fp32"}}
+    assert precisions({"a": setting | {"computed_in": "tf32"}, "b": setting, "c": {}, "d": {"setting": {}}}) == [
+        "tf32",
+        "fp32",
+    ]
+
+
+def test_kept_gpu_runs_from_before_true_fp32_are_labelled():
+    """Until 2026-11-15 09:33 a GPU's convolutions were TF32 whatever the setting said."""
+    kept = [
+        about for path in sorted(shelf("papers").glob("*/results/*/runs.json")) for about in read_runs(path).values()
+    ]
+    fp32 = [about for about in kept if about["setting"]["precision"] == "fp32" and about["device"].startswith("cuda")]
+    early = [about for about in fp32 if about["started"] < "2026-11-15T09:33:27Z"]
+    assert [about["key"] for about in early if about.get("computed_in") != "tf32"] == []
+    assert [about["key"] for about in kept if "computed_in" in about and about not in early] == []
+
+
+@pytest.mark.parametrize("scale", ["tiny", "Smoke", None])
+def test_a_page_of_no_scale_is_refused_at_once(scale):
+    with pytest.raises(ValueError, match=r"no scale .*; the scales are smoke, laptop, paper"):
+        Page("00_start_here", scale)
+
+
+def test_a_smoke_figure_says_that_it_decides_nothing():
+    """Where it shows runs; a picture of a partition is what it is at any scale."""
+    said = {}
+    about = {"key": "k", "seed": 0, "device_name": "a CPU", "setting": {"precision": "fp32"}}
+    for scale in ("smoke", "laptop"):
+        for name, runs in (("with", [SimpleNamespace(key="k", about=about)]), ("without", [])):
+            figure = Figure()
+            Page("mine/01_x", scale).keep(name, figure, runs)
+            said[scale, name] = figure.get_supxlabel()
+    assert [where for where, text in said.items() if "decides nothing" in text] == [("smoke", "with")]

@@ -1,7 +1,8 @@
 """The evidence in words: which notebook shows which sections, on which runs, and what the kept results say.
 
-`python -m fednb.study.map` prints papers/README.md; `--write` writes it, and the table of papers in README.md;
-`--check` says whether both are as they would be written. Every count, verdict and number is judged on kept results.
+`python -m fednb.study.map` prints papers/README.md; `--write` writes it, the table of papers in README.md and each
+paper's results/README.md; `--check` says whether they are as they would be written. Every count, verdict and number is
+judged on kept results.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from fednb.runs.grid import SCALES
 from fednb.study import notebooks
 from fednb.study.claims import OUTCOMES, outcome_class
 from fednb.study.claims.claim import WEIGHTS
+from fednb.study.ledger import ledger, times_of_kept_runs
 from fednb.study.paper import Paper, papers, shelf
 from fednb.study.report import interval, short
 from fednb.study.verify import best
@@ -248,9 +250,10 @@ def _rank(row: dict[str, Any], weight: int) -> tuple[bool, int, int]:
 
 def made() -> dict[Path, str]:
     """The files that are made of kept results, with what should be in them; README.md only where there is one."""
-    every, front = lines_of_all(), shelf("papers").parent / "README.md"
+    every, front, times = lines_of_all(), shelf("papers").parent / "README.md", times_of_kept_runs()
     first = {front: readme(front.read_text(encoding="utf-8"), every)} if front.is_file() else {}
-    return first | {shelf("papers") / "README.md": page(every)}
+    ledgers = {paper.folder / "results" / "README.md": ledger(paper, times) for paper in map(papers, papers().index)}
+    return first | {shelf("papers") / "README.md": page(every)} | ledgers
 
 
 def main(asked: list[str]) -> int:
@@ -263,6 +266,7 @@ def main(asked: list[str]) -> int:
         return 0
     stale = {file: text for file, text in made().items() if not file.is_file() or file.read_text("utf-8") != text}
     for file, text in stale.items() if asked == ["--write"] else ():
+        file.parent.mkdir(exist_ok=True)
         atomically(file, text)
     for file in stale if asked == ["--check"] else ():
         print(f"{file} is out of date: {COMMAND}", file=sys.stderr)

@@ -15,11 +15,12 @@ from fednb.base import files
 from fednb.base.files import Contents
 from fednb.metrics.tidy import NOT_A_SETTING, REPORTS, gains
 from fednb.runs.experiment import Run
-from fednb.runs.grid import Grid, NeedsGpu, Results
+from fednb.runs.grid import SCALES, Grid, NeedsGpu, Results
 from fednb.study.claims import Claim, verdict
+from fednb.study.columns import WIDTH
 from fednb.study.folders import Abouts, contents_of, copy_aside, page_folder, page_lock, put_back, read_runs
 from fednb.study.measured import Measured, not_run, precisions, read_measured, run_as
-from fednb.study.measurements.registry import measurement_named
+from fednb.study.measurements.registry import MEASUREMENTS, measurement_named
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,6 +74,9 @@ class Page:
     evidence: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)  # by section: what, with its options
     paper_grid: Callable[[str], Grid] | None = field(default=None, compare=False, repr=False)  # a section's as printed
 
+    def __post_init__(self) -> None:
+        page_folder(self.notebook, self.scale)  # refuses a name or a scale that no page can have
+
     @property
     def folder(self) -> Path:
         return Path(os.environ.get("FEDNB_PAGE") or page_folder(self.notebook, self.scale))
@@ -101,6 +105,19 @@ class Page:
             unchecked = "" if found.listed else "; unchecked: it has no list of its files"
             print(f"{error}\nShown instead: results/{kept.name}, {provenance(found)}{unchecked}")
             return found
+
+    def shows(self, name: str, device: str = "auto") -> bool:
+        """Whether there is something of a grid to show, or it can be run here; says so in one line where not."""
+        grid = self.grids[name]
+        if grid.cells and not (grid.needs_gpu(device) and not self._has_kept(name)):
+            return True
+        print(f"{grid.name} at {self.scale} scale: nothing of it is run yet.")
+        return False
+
+    def _has_kept(self, grid: str) -> bool:
+        """Whether a measurement of a grid is among the results that are kept."""
+        kept = self.kept_folder and put_back(self.kept_folder)
+        return kept is not None and any((kept / f"{grid}_{what}.csv").exists() for what in MEASUREMENTS)
 
     def measure(self, what: str, results: Results | StoredResults | str, **how: Any) -> pd.DataFrame:
         """A tidy table from the runs (see `fednb.study.measurements`), kept as CSV; or the one that was kept.
@@ -160,7 +177,8 @@ class Page:
         with self._changing() as written:
             written.note(shown)
             if hasattr(thing, "savefig"):
-                said = f"notebooks/{self.notebook}.ipynb, scale {self.scale}. {provenance(shown)}"
+                nothing = ", which decides nothing" * (self.scale == SCALES[0] and bool(abouts(shown)))
+                said = f"notebooks/{self.notebook}.ipynb, scale {self.scale}{nothing}. {provenance(shown)}"
                 thing.supxlabel(fill(said, int(20 * thing.get_figwidth())), fontsize=6, color="0.35", x=0.01, ha="left")
                 written.draw(f"{name}.png", thing)
             else:
@@ -252,8 +270,8 @@ def compare(scores: pd.DataFrame, printed: pd.DataFrame, measure: str = "accurac
     scores: tidy, from `page.measure`; printed: `paper.printed(table)`. Columns: paper, ours (mean over seeds), std, n,
     difference (ours − paper), and best, last and last_ten (means over seeds) where scores have them. A number of the
     paper that this scale does not run has no ours, and the other way round. Where ours is one data set or model that
-    the paper does not have, it stands beside the paper's first, and two more columns say so. base: compare what methods
-    gain over this one, seed by seed, which is what scales have in common.
+    the paper does not have, it stands beside the paper's first, and two more columns say so; numbers of two data sets
+    have no difference. base: compare what methods gain over this one, seed by seed: that is what scales have in common.
 
     >>> ours = pd.DataFrame({"method": "FedAvg", "seed": [0, 1], "measure": "accuracy", "value": [79.0, 81.0]})
     >>> printed = pd.DataFrame({"method": ["FedAvg"], "measure": ["accuracy"], "value": [82.0]})
@@ -283,6 +301,7 @@ def compare(scores: pd.DataFrame, printed: pd.DataFrame, measure: str = "accurac
     both = pd.concat([paper.merge(seen, on=keys, how="left"), here[here["paper"].isna()]]).set_index(keys)
     both = both.assign(difference=both["ours"] - both["paper"])[["paper", "ours", "std", "n", "difference", *reports]]
     told = {"paper on": ", ".join(a for a, _ in others.values()), "ours on": ", ".join(b for _, b in others.values())}
+    both = both.drop(columns="difference") if "dataset" in others else both
     return both.assign(**told) if others else both
 
 
@@ -293,10 +312,10 @@ def _stands_in(ours: pd.DataFrame, theirs: pd.DataFrame, column: str) -> bool:
 
 
 def as_text(table: pd.DataFrame) -> str:
-    """A table for the terminal; one with long texts as a list."""
+    """A table for the terminal in lines of 100 letters: a wide one in blocks of columns, one of long texts a list."""
     grid = table.to_string(float_format="{:.4g}".format)
     if max(map(len, grid.splitlines())) <= 160:
-        return grid + "\n"
+        return table.to_string(float_format="{:.4g}".format, line_width=WIDTH) + "\n"
     rows = table.reset_index().to_dict("records")
-    blocks = ("\n".join(fill(f"{k}: {v}", 110, subsequent_indent="    ") for k, v in row.items()) for row in rows)
+    blocks = ("\n".join(fill(f"{k}: {v}", WIDTH, subsequent_indent="    ") for k, v in row.items()) for row in rows)
     return "\n\n".join(blocks) + "\n"

@@ -17,7 +17,7 @@ from fednb.algorithms.catalogue import UnknownMethod
 from fednb.base.checks import is_text, is_whole, passes
 from fednb.base.inputs import BadFile, closest, one_line, read_rows, read_toml, shown
 from fednb.base.streams import whole_seeds
-from fednb.runs.cells import FORMS
+from fednb.runs.cells import FORMS, BadGrid
 from fednb.runs.grid import SCALES, Grid
 from fednb.runs.store import home
 from fednb.study.claims import BadClaim, Claim
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+FINISHED = "finished"  # in place of a part of a grid: the runs that the store has
 REMARK = r" \((?:not printed; )?implied\)$| \(repository default\)$"  # of a data set or model that a table leaves open
 
 
@@ -221,15 +222,20 @@ class Paper:
             raise BadFile(path, str(error)) from error
 
     def page(
-        self, *sections: str, scale: str = "smoke", seeds: list[int] | None = None, only: dict[str, Any] | None = None
-    ) -> Page:
+        self, *sections: str, scale: str = "smoke", seeds: list[int] | None = None,
+        only: dict[str, Any] | str | None = None,
+    ) -> Page:  # fmt: skip
         """All that the notebook of some sections works with.
 
-        only: a part of the grids, such as {"dataset": ["CIFAR-10"], "method": ["FedAvg", "FedSAM"]}.
+        only: a part of the grids, such as {"dataset": ["CIFAR-10"], "method": ["FedAvg", "FedSAM"]}; or "finished" for
+        the runs that the store has.
         """
+        if isinstance(only, str) and only != FINISHED:
+            raise BadGrid(f"only = {only!r}: must be {FINISHED!r}, or a table such as {{'dataset': ['CIFAR-10']}}")
         about = {name: self._section(name) for name in sections}
         (notebook,) = {section["notebook"] for section in about.values()}
-        grids = {n: self.grid(n, scale, seeds).only(only) for n, section in about.items() if section.get("grid", True)}
+        whole = {n: self.grid(n, scale, seeds) for n, section in about.items() if section.get("grid", True)}
+        grids = {n: grid.finished() if isinstance(only, str) else grid.only(only) for n, grid in whole.items()}
         claims = tuple(claim for name in sections for claim in self.claims(name))
         evidence = {name: self.evidence(name) for name in sections}
         return Page(notebook, scale, grids, claims, self.kept_folder(notebook, scale), evidence, self._as_printed)

@@ -98,12 +98,12 @@ class Estimate:
 class Times:
     """What is known of one device: its runs in the store and with the papers, and kept benchmarks.
 
-    device: its name, as `run.json` has it. folders: of runs that came with papers.
+    device: its name, as `run.json` has it. folders: of runs that came with papers. here: the store's runs count, too.
     """
 
-    def __init__(self, device: str, folders: Iterable[Path] = ()) -> None:
+    def __init__(self, device: str, folders: Iterable[Path] = (), here: bool = True) -> None:
         self.device = device
-        runs = [*entries(), *(Entry(folder.name, folder) for folder in folders)]
+        runs = [*(entries() if here else ()), *(Entry(folder.name, folder) for folder in folders)]
         self.known = [*_measured(device, runs), *(t for t in KEPT if _is_cpu(t.device) == _is_cpu(device))]
 
     def of(self, setting: Setting, method: Method) -> Estimate:
@@ -162,11 +162,13 @@ def operations(model: str, data: str) -> float:
     shape, classes = (source.shape, source.classes) if source.classes else ((3, 64, 64), 10)
     counted: list[float] = []
     try:
-        with torch.device("meta"), torch.no_grad():  # shapes alone: no numbers are computed
-            made = models.MODELS[model](classes, shape).eval()
+        with torch.no_grad():  # shapes alone: no numbers are computed
+            with torch.device("meta"):
+                made = models.MODELS[model](classes, shape).eval()
             for layer in made.modules():
                 layer.register_forward_hook(lambda layer, _, out: counted.append(_multiplications(layer, out)))
-            made(torch.zeros((1, shape[1]), dtype=torch.long) if source.text else torch.zeros((1, *shape)))
+            size, kind = ((1, shape[1]), torch.long) if source.text else ((1, *shape), torch.float32)
+            made(torch.zeros(size, dtype=kind, device="meta"))
     except (RuntimeError, ValueError, ImportError, NotImplementedError):
         return operations("resnet20-gn", "cifar10")
     return max(1.0, sum(counted))

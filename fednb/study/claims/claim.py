@@ -186,8 +186,13 @@ class Claim:
         return mine
 
     def absent(self, mine: pd.DataFrame) -> list[str]:
-        """The methods that it is about and that were not run at all; of the first of all, those that the paper has."""
+        """The methods that it is about and that were not run at all; of the first of all, those that the paper has.
+
+        A claim on the first of all may list the others in `where`.
+        """
         named = [*self.left, *self.right]
+        if self.rule_kind.of_all and isinstance(listed := self.where.get("method"), list):
+            named += listed
         if self.rule_kind.of_all and self.printed is not None:
             named += list(self.about(self.printed)["method"])
         return [name for name in dict.fromkeys(named) if name not in set(mine["method"])]
@@ -216,6 +221,15 @@ class Claim:
             if len(kinds) > 1 or (rule.between and "text" in kinds):
                 return f"the column {shown(name)} must have numbers alone"
         return ""
+
+    def unknown(self, mine: pd.DataFrame) -> str:
+        """Which column `where` names that neither the table nor the printed one has, in words; an empty text if none.
+
+        mine: rows that the claim is about. A printed table may tell more settings apart than ours.
+        """
+        known = {*mine, *(() if self.printed is None else self.printed)}
+        names = [name for name in self.where if name not in known]
+        return f"the table has no column {shown(names[0])}, which `where` names" if names else ""
 
     @property
     def spare(self) -> int:

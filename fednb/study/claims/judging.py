@@ -73,7 +73,7 @@ def _row(table: pd.DataFrame, claim: Claim, scale: str) -> dict[str, Any]:
     asked = claim.without(absent) if not mine.empty else None
     if asked is None:
         return row | {"ours": "not run at this scale", "verdict": f"not run at {scale} scale"}
-    if unfit := asked.unfit(mine):
+    if unfit := asked.unfit(mine) or asked.unknown(mine):
         said = _worded("open", scale, claim, row, ["cannot be judged"])
         return row | {"ours": f"cannot be judged: {unfit}", "verdict": said}
     seen = gathered((seed, asked.seen(part)) for seed, part in mine.groupby("seed"))

@@ -1,0 +1,81 @@
+"""The page of what was run at paper scale and what is missing, of a paper made for it."""
+
+import json
+
+import pytest
+
+from fednb.runs.experiment import run_of
+from fednb.study.ledger import kept_keys, ledger, times_of_kept_runs
+from fednb.study.paper import papers
+
+PAPER = """
+title = "Made: a paper"
+[setting]
+data = "cifar10"
+model = "resnet20-gn"
+precision = "bf16"
+rounds = 100
+[sections.table1]
+title = "Table 1 | all"
+notebook = "made/01_x"
+[sections.tuned]
+title = "Table 1, tuned"
+notebook = "made/01_x"
+"""
+
+
+@pytest.fixture
+def paper(tmp_path, monkeypatch):
+    """Two methods with two seeds; and one method of which three rates are tried before its two runs."""
+    monkeypatch.setenv("FEDNB_PAPERS", str(tmp_path / "papers"))
+    monkeypatch.setenv("FEDNB_STORE", str(tmp_path / "store"))
+    folder = tmp_path / "papers" / "made"
+    (folder / "grids").mkdir(parents=True)
+    (folder / "paper.toml").write_text(PAPER)
+    (folder / "grids" / "table1.toml").write_text('methods = ["fedavg", "fedsam"]\n[paper]\nseeds = [0, 1]\n')
+    tuned = 'methods = ["fedavg"]\ntune = { lr = [0.1, 0.2, 0.4] }\n[paper]\nseeds = [0, 1]\n'
+    (folder / "grids" / "tuned.toml").write_text(tuned)
+    return papers("made")
+
+
+def rows(page):
+    """The table's rows by section, its cells as texts; a bar that was escaped is none of the table's."""
+    lines = [line.replace(r"\|", "") for line in page.splitlines() if line.startswith("| t")]
+    return {cells[1]: cells[2:-1] for line in lines if (cells := [cell.strip() for cell in line.split("|")])}
+
+
+def test_nothing_is_kept_at_first_and_the_cost_is_that_of_the_rounds(paper):
+    """Seconds of a round by kept benchmarks, times rounds and runs."""
+    found, times = rows(ledger(paper)), times_of_kept_runs()
+    each = [times.of(c.setting, c.method).round * c.setting.rounds for c in paper.grid("table1", "paper").cells]
+    assert found["table1"] == ["Table 1  all", "4", "0", f"4: {round(sum(each) / 60)} min"] and sum(each) > 90
+    assert found["tuned"][1:3] == ["5", "0"] and found["tuned"][3].startswith("5: ")
+
+
+def test_runs_that_are_kept_whole_or_in_results_are_not_missing(paper):
+    keys = [run_of(c.setting, c.method, c.seed).key for c in paper.grid("table1", "paper").cells]
+    (paper.folder / "runs" / keys[0]).mkdir(parents=True)
+    for scale, key in (("paper", keys[1]), ("laptop", keys[2])):  # the second has no paper scale
+        (paper.folder / "results" / f"01_x_{scale}").mkdir(parents=True)
+        (paper.folder / "results" / f"01_x_{scale}" / "runs.json").write_text(json.dumps({key: {}}))
+    assert kept_keys(paper) == {keys[0], keys[1]}
+    found = rows(ledger(paper))
+    assert found["table1"][1:3] == ["4", "2"] and found["table1"][3].startswith("2: ")
+
+
+def test_a_section_that_is_complete_lacks_nothing_and_what_nobody_measured_has_a_star(paper):
+    for c in paper.grid("table1", "paper").cells:
+        (paper.folder / "runs" / run_of(c.setting, c.method, c.seed).key).mkdir(parents=True)
+    assert rows(ledger(paper))["table1"][1:] == ["4", "4", "none"]
+    grid = paper.folder / "grids" / "table1.toml"
+    grid.write_text(grid.read_text() + 'setting = { model = "cnn5" }\n')
+    assert rows(ledger(paper))["table1"][3].endswith(" *")
+
+
+def test_the_store_of_this_machine_counts_nothing(paper, tmp_path):
+    before = ledger(paper)
+    cell = paper.grid("table1", "paper").cells[0]
+    folder = tmp_path / "store" / "runs" / run_of(cell.setting, cell.method, cell.seed).key
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({"device_name": "NVIDIA H200", "setting": cell.setting.plain()}))
+    assert ledger(paper) == before
