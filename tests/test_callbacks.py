@@ -1,5 +1,6 @@
 """Callbacks: every round is told once and in order; event files can be read; nothing is asked of anybody."""
 
+import os
 import struct
 import sys
 from types import ModuleType, SimpleNamespace
@@ -62,9 +63,10 @@ def test_an_error_ends_the_run_and_loses_no_round():
     assert whole.said == WHOLE
 
 
-def test_what_cannot_be_called_is_refused():
+@pytest.mark.parametrize("given", [3, [3]])
+def test_what_cannot_be_called_is_refused(given):
     with pytest.raises(TypeError, match="on_round = 3: must be a function of one row, or a Callback"):
-        fn.run(SMALL, "FedAvg", progress=False, on_round=[3])
+        fn.run(SMALL, "FedAvg", progress=False, on_round=given)
 
 
 # TensorBoard
@@ -148,6 +150,7 @@ class FakeClient:
 
     def __init__(self, tracking_uri):
         self.uri, self.params, self.metrics, self.ended = tracking_uri, {}, [], None
+        self.told_nobody = os.environ.get("MLFLOW_DISABLE_TELEMETRY")
         FakeClient.last = self
 
     def get_experiment_by_name(self, name):
@@ -175,8 +178,10 @@ def test_mlflow_writes_to_a_database_of_ones_own(tmp_path, monkeypatch):
     package = ModuleType("mlflow")
     package.MlflowClient = FakeClient
     monkeypatch.setitem(sys.modules, "mlflow", package)
+    monkeypatch.delenv("MLFLOW_DISABLE_TELEMETRY", raising=False)
     run = fn.run(SMALL, "FedSAM", progress=False, on_round=fn.callbacks.MLflow(tmp_path / "logs"))
     seen = FakeClient.last
+    assert seen.told_nobody == "true"  # the package is asked not to tell its makers before it is imported
     assert seen.uri == f"sqlite:///{tmp_path / 'logs' / 'mlflow.db'}" and seen.experiment[0] == "fednb"
     assert seen.params["lr"] == "0.1" and seen.params["method.rho"] == "0.1" and seen.params["key"] == run.key
     assert ("accuracy", 3, run.accuracy) in seen.metrics and seen.ended == ("r1", "FINISHED")

@@ -127,7 +127,7 @@ def test_latex_has_settings_across_and_the_best_in_bold():
     assert lines[6] == r"B & 40.10 $\pm$ 0.14 & \textbf{60.00} \\"
 
 
-def test_a_table_needs_finished_runs_and_then_has_all_of_them(tmp_path):
+def test_a_table_needs_finished_runs_and_then_has_all_of_them(tmp_path, monkeypatch):
     made = fn.grid(SMALL, ["FedAvg", "FedSAM"], vary={"lr": [0.05, 0.1]}, seeds=2, name="mine")
     with pytest.raises(NotRun, match=r"mine: 8 of 8 runs are missing; `.run\(\)` makes them"):
         made.table()
@@ -139,6 +139,10 @@ def test_a_table_needs_finished_runs_and_then_has_all_of_them(tmp_path):
     assert table["mean"].iloc[0] == pytest.approx(np.mean(by_hand[:2]))
     assert len(pd.read_csv(made.to_csv(tmp_path / "t.csv", base="FedAvg"))) == 4
     assert (tmp_path / "t.tex").write_text(made.to_latex(tmp_path / "t.tex")) and "toprule" in made.to_latex()
+    asked = []
+    monkeypatch.setattr("fednb.show.grids.as_latex", lambda scores, *how: asked.append(how) or "")
+    made.to_latex(lowest=True)
+    assert asked == [(0.95, True, 2)]
     for what in ("scores", "curves"):
         assert isinstance(made.plot(what), Figure)
     figure = made.plot("gains", base="FedAvg")

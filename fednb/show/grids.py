@@ -95,13 +95,16 @@ class Comparison:
         """Write `table` to a CSV file; gives its path."""
         return _written(file, self.table(base, measure, level).to_csv())
 
-    def to_latex(self, file: str | Path = "", measure: str = "accuracy", level: float = LEVEL, digits: int = 2) -> str:
+    def to_latex(
+        self, file: str | Path = "", measure: str = "accuracy", level: float = LEVEL, digits: int = 2,
+        lowest: bool = False,
+    ) -> str:  # fmt: skip
         """The table for a paper, and in a file where one is named: methods down, settings across, the best in bold.
 
         Bold is also whoever is not told apart from the best: the interval of the differences, seed by seed, has 0 in
-        it. Needs the LaTeX package booktabs.
+        it. lowest: the best is the lowest, as of a calibration error. Needs the LaTeX package booktabs.
         """
-        text = as_latex(self.scores(measure), level, digits=digits)
+        text = as_latex(self.scores(measure), level, lowest, digits)
         if file:
             _written(file, text)
         return text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from math import isfinite
@@ -55,7 +55,7 @@ def telling(callbacks: Watch | Sequence[Watch], run: Run, now: Callable[[], Run]
 
     now: the run as it is when the block ends.
     """
-    each = [callbacks] if callable(callbacks) else list(callbacks)
+    each = [callbacks] if callable(callbacks) or not isinstance(callbacks, Iterable) else list(callbacks)
     if wrong := [one for one in each if not callable(one)]:
         raise TypeError(f"on_round = {wrong[0]!r}: must be a function of one row, or a Callback")
 

@@ -1,7 +1,11 @@
-"""Runs for MLflow, in a database in a folder of one's own: no server is asked. Needs the package mlflow."""
+"""Runs for MLflow, in a database in a folder of one's own: no server is asked. Needs the package mlflow.
+
+By itself the package tells its makers how it is used; here it does not, unless MLFLOW_DISABLE_TELEMETRY says so.
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +32,7 @@ class MLflow(Callback):
 
     def start(self, run: Run) -> None:
         """Begin a run in the experiment, with the setting and the method's parameters."""
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read when it is imported
         package = installed("mlflow", "fn.callbacks.MLflow")
         new_folder(self.folder)
         self.client = package.MlflowClient(tracking_uri=self.uri)
