@@ -12,9 +12,10 @@ THREADS = 2  # that draw for all runs of this process
 
 
 class PlansAhead:
-    """The batches of clients in a round; called for a whole cohort, it has those of the next one drawn meanwhile.
+    """A function of a round and its clients that gives their batches; a thread draws those of the next round meanwhile.
 
-    draw(t, ids) draws on the host. cohort(t) tells who takes part in round t; there are so many rounds.
+    draw(t, ids) draws batches on the host; cohort(t) tells who takes part in round t; rounds: how many the run has.
+    Called for a part of a cohort, it draws for that part alone, and nothing ahead.
     """
 
     def __init__(

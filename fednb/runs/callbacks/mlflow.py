@@ -1,6 +1,6 @@
 """Runs for MLflow, in a database in a folder of one's own: no server is asked. Needs the package mlflow.
 
-By itself the package tells its makers how it is used; here it does not, unless MLFLOW_DISABLE_TELEMETRY says so.
+By itself the package tells its makers how it is used; here it does not, unless you set MLFLOW_DISABLE_TELEMETRY=false.
 """
 
 from __future__ import annotations
