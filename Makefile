@@ -11,14 +11,14 @@ ON_TWO_CORES := -n 2 --dist worksteal
 export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE # where it is set, every process compiles all that it imports again
 
-.PHONY: demo test unit notebooks test-faults test-wheel test-browser site evidence lab lint clean
+.PHONY: demo test unit notebooks test-faults test-wheel test-browser test-cluster test-flower site evidence lab lint clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.notebooks
 	$(BIN)/fednb notebook fedfft/01_fig1_perturbation_spectra --scale smoke
 
 # Tests leave the runs of whoever runs them alone.
-unit test-faults test-wheel test-browser: export FEDNB_STORE := $(CURDIR)/.fednb
+unit test-faults test-wheel test-browser test-cluster test-flower: export FEDNB_STORE := $(CURDIR)/.fednb
 
 test: unit notebooks
 
@@ -43,6 +43,14 @@ test-browser: $(VENV)/.browser
 	$(BIN)/python tests/browser/chromium.py
 	$(BIN)/python -m pytest -p no:nbmake -m browser --durations=5 tests/browser
 
+# Grids on a Dask cluster: a scheduler and workers on loopback, some of them lost, slow or with other data.
+test-cluster: $(VENV)/.cluster
+	$(BIN)/python -m pytest -p no:nbmake -m cluster --durations=5 tests/cluster
+
+# Federations of Flower: a SuperLink and SuperNodes on loopback, some of them killed, some that send nonsense.
+test-flower: $(VENV)/.flower
+	$(BIN)/python -m pytest -p no:nbmake -m flower -n 2 --dist loadfile --durations=5 tests/flower
+
 # Notebooks of which nothing is kept at smoke scale, then the pages: all others show what is kept, and train nothing.
 # Those that fail are told at the end and shown with their error.
 site: $(VENV)/.notebooks
@@ -51,7 +59,7 @@ site: $(VENV)/.notebooks
 
 # Counts, verdicts and numbers in README.md and papers/README.md, judged on the results that are kept with the papers.
 evidence: $(VENV)/.notebooks
-	$(BIN)/python -m fednb.study.map --write
+	$(BIN)/python -m fednb.study.evidence --write
 
 lab: $(VENV)/.notebooks
 	$(BIN)/fednb lab --to notebooks -- $(LAB)
@@ -62,7 +70,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/nbstripout --verify $$(git ls-files '*.ipynb')
 	$(BIN)/pre-commit validate-config
-	$(BIN)/python -m fednb.study.map --check
+	$(BIN)/python -m fednb.study.evidence --check
 
 clean:
 	rm -rf $(VENV) .fednb .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist
@@ -79,7 +87,9 @@ $(VENV)/.notebooks: EXTRAS = notebooks
 $(VENV)/.test: EXTRAS = notebooks test
 $(VENV)/.browser: EXTRAS = notebooks test browser
 $(VENV)/.dev: EXTRAS = notebooks test browser dev
-$(VENV)/.notebooks $(VENV)/.test $(VENV)/.browser $(VENV)/.dev: pyproject.toml $(PINS) | $(BIN)/python
+$(VENV)/.cluster: EXTRAS = notebooks test cluster
+$(VENV)/.flower: EXTRAS = notebooks test flower
+$(VENV)/.notebooks $(VENV)/.test $(VENV)/.browser $(VENV)/.dev $(VENV)/.cluster $(VENV)/.flower: pyproject.toml $(PINS) | $(BIN)/python
 	@echo "installing into $(VENV), a few minutes the first time ..."
 	$(PIP) -e '.[$(subst $(SPACE),$(COMMA),$(EXTRAS))]'
 	@touch $(addprefix $(VENV)/.,$(EXTRAS))

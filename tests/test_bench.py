@@ -9,16 +9,16 @@ import torch
 
 from fednb import filters as catalogue
 from fednb.algorithms.catalogue import method
-from fednb.bench import command, engines, filters, floor, kept, peers, precision, scale
-from fednb.bench.engines import Bare, EngineRun, Timed, beside_first, compared, mode_taken, raced, radius, runner
-from fednb.bench.kept import in_table
-from fednb.bench.report import machine, table
-from fednb.bench.workload import BadWorkload, Workload, made, shape, usual
 from fednb.cli.commands import main
 from fednb.engines import BadEngine
 from fednb.engines.loop import Loop
 from fednb.engines.problem import participants
 from fednb.engines.setting import BadSetting
+from fednb.runs.bench import command, engines, filters, floor, kept, peers, precision, scale
+from fednb.runs.bench.engines import Bare, EngineRun, Timed, beside_first, compared, mode_taken, raced, radius, runner
+from fednb.runs.bench.kept import in_table
+from fednb.runs.bench.report import machine, table
+from fednb.runs.bench.workload import BadWorkload, Workload, made, shape, usual
 
 TINY = ["--data", "1x4x4", "--clients", "3", "--participants", "2", "--samples", "7", "--batch", "4", "--epochs", "1",
         "--test", "5", "--device", "cpu"]  # fmt: skip

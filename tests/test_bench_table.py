@@ -5,9 +5,9 @@ import subprocess
 
 import pytest
 
-from fednb.bench import kept
-from fednb.bench import table as whole
 from fednb.cli.commands import main
+from fednb.runs.bench import kept
+from fednb.runs.bench import table as whole
 
 TINY = [
     "--device",

@@ -97,7 +97,10 @@ def test_words_that_the_parser_does_not_know_exit_2(capsys):
 @pytest.mark.parametrize(
     "argv, says",
     [
-        (["fly"], "'fly': must be one of ls, run, lab, notebook, grid, plan, verify, publish, show, store, bench"),
+        (
+            ["fly"],
+            "'fly': must be one of ls, run, lab, notebook, grid, plan, verify, publish, show, store, bench, flower",
+        ),
         (["ls", "fish"], "'fish': must be one of data, grids, methods, models, notebooks, papers, partitions"),
         (["run", "--seed", "x"], "--seed 'x': must be a whole number"),
         (["run", "--workers", "x"], "--workers 'x': must be a whole number"),

@@ -77,6 +77,7 @@ def test_top_level_is_as_designed():
         "pyproject.toml",
         "environment.yml",
         "Makefile",
+        "examples",
         "fednb",
         "notebooks",
         "papers",

@@ -19,7 +19,7 @@ FLOORS = [
     ("engines",),
     ("runs",),
     ("metrics",),
-    ("study", "bench"),
+    ("study", "flower"),
     ("show",),
     ("cli",),
     ("__main__",),
@@ -52,7 +52,9 @@ OPTIONAL = {  # by folder or file: extras, loaded when they are asked for
     "show/site/text.py": {"nbconvert", "latex2mathml"},  # an extra: loaded when the site is published
     "show/site/reference.py": {"griffe"},
     "show/site/notebook.py": {"nbconvert", "nbformat", "traitlets"},
-    "bench/peers.py": {"pfl"},  # an extra: loaded when peers are timed
+    "runs/cluster": {"distributed", "IPython"},  # an extra: loaded when a cluster is named
+    "flower": {"flwr"},  # an extra: loaded when an app is asked for
+    "runs/bench/peers.py": {"pfl"},  # an extra: loaded when peers are timed
     "filters/fast/kernels.py": {"triton"},  # comes with torch where there is a GPU; loaded when a vector lies on one
 }
 

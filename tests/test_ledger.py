@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fednb.runs.experiment import run_of
-from fednb.study.ledger import kept_keys, ledger, times_of_kept_runs
+from fednb.study.ledger import accounts_of, kept_keys, ledger, times_of_kept_runs
 from fednb.study.paper import papers
 
 PAPER = """
@@ -46,7 +46,7 @@ def rows(page):
 
 def test_nothing_is_kept_at_first_and_the_cost_is_that_of_the_rounds(paper):
     """Seconds of a round by kept benchmarks, times rounds and runs."""
-    found, times = rows(ledger(paper)), times_of_kept_runs()
+    found, times = rows(ledger(accounts_of(paper))), times_of_kept_runs()
     each = [times.of(c.setting, c.method).round * c.setting.rounds for c in paper.grid("table1", "paper").cells]
     assert found["table1"] == ["Table 1  all", "4", "0", f"4: {round(sum(each) / 60)} min"] and sum(each) > 90
     assert found["tuned"][1:3] == ["5", "0"] and found["tuned"][3].startswith("5: ")
@@ -59,23 +59,23 @@ def test_runs_that_are_kept_whole_or_in_results_are_not_missing(paper):
         (paper.folder / "results" / f"01_x_{scale}").mkdir(parents=True)
         (paper.folder / "results" / f"01_x_{scale}" / "runs.json").write_text(json.dumps({key: {}}))
     assert kept_keys(paper) == {keys[0], keys[1]}
-    found = rows(ledger(paper))
+    found = rows(ledger(accounts_of(paper)))
     assert found["table1"][1:3] == ["4", "2"] and found["table1"][3].startswith("2: ")
 
 
 def test_a_section_that_is_complete_lacks_nothing_and_what_nobody_measured_has_a_star(paper):
     for c in paper.grid("table1", "paper").cells:
         (paper.folder / "runs" / run_of(c.setting, c.method, c.seed).key).mkdir(parents=True)
-    assert rows(ledger(paper))["table1"][1:] == ["4", "4", "none"]
+    assert rows(ledger(accounts_of(paper)))["table1"][1:] == ["4", "4", "none"]
     grid = paper.folder / "grids" / "table1.toml"
     grid.write_text(grid.read_text() + 'setting = { model = "cnn5" }\n')
-    assert rows(ledger(paper))["table1"][3].endswith(" *")
+    assert rows(ledger(accounts_of(paper)))["table1"][3].endswith(" *")
 
 
 def test_the_store_of_this_machine_counts_nothing(paper, tmp_path):
-    before = ledger(paper)
+    before = ledger(accounts_of(paper))
     cell = paper.grid("table1", "paper").cells[0]
     folder = tmp_path / "store" / "runs" / run_of(cell.setting, cell.method, cell.seed).key
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({"device_name": "NVIDIA H200", "setting": cell.setting.plain()}))
-    assert ledger(paper) == before
+    assert ledger(accounts_of(paper)) == before

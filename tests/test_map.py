@@ -3,13 +3,12 @@
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from fednb.study import map as map_of_papers
 from fednb.study import notebooks
-from fednb.study.paper import Paper, papers, shelf
+from fednb.study.paper import papers
 from fednb.study.verify import kept_verdicts
 
 PAGE = Path(__file__).parent.parent / "papers" / "README.md"
@@ -88,31 +87,6 @@ def test_every_notebook_whose_claims_were_run_says_what_was_found(every):
 @pytest.mark.parametrize("id", IDS)
 def test_every_claim_is_counted_in_one_notebook(id):
     assert sum(line.claims for line in map_of_papers.map_lines(papers(id))) == len(papers(id).claims())
-
-
-def test_the_command_prints_writes_or_refuses(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(map_of_papers, "lines_of_all", dict)
-    monkeypatch.setattr(map_of_papers, "page", lambda every: "a page\n")
-    monkeypatch.setattr(map_of_papers, "papers_table", lambda every: "a table\n")
-    monkeypatch.setattr(map_of_papers, "shelf", lambda name: tmp_path / name)
-    listed = SimpleNamespace(index=["made"])
-    monkeypatch.setattr(map_of_papers, "papers", lambda id="": Paper(tmp_path / "papers" / id) if id else listed)
-    monkeypatch.setattr(map_of_papers, "ledger", lambda paper, times: "a ledger\n")
-    (tmp_path / "papers/made/results").mkdir(parents=True)
-    front = tmp_path / "README.md"
-    front.write_text(f"Mine.\n\n{map_of_papers.BEGIN}\nold\n{map_of_papers.END}\n\nMine too.\n")
-    assert map_of_papers.main([]) == 0 and capsys.readouterr().out == "a page\n"
-    assert map_of_papers.main(["--check"]) == 1 and capsys.readouterr().err.count("is out of date: make evidence") == 3
-    assert "old" in front.read_text() and map_of_papers.main(["--write"]) == 0
-    assert (tmp_path / "papers/README.md").read_text() == "a page\n"
-    assert (tmp_path / "papers/made/results/README.md").read_text() == "a ledger\n"
-    assert front.read_text() == f"Mine.\n\n{map_of_papers.BEGIN}\na table\n{map_of_papers.END}\n\nMine too.\n"
-    assert map_of_papers.main(["--check"]) == 0
-    front.write_text("no marks")
-    with pytest.raises(ValueError, match="the table of papers must stand between"):
-        map_of_papers.main(["--write"])
-    assert map_of_papers.main(["--other"]) == 2 and "only --write" in capsys.readouterr().err
-    assert shelf("papers") == PAGE.parent
 
 
 def test_the_readme_counts_every_claim_once(rows, every):

@@ -1,10 +1,11 @@
 """The printed numbers: how many each table has, some of them by hand, and how they become tidy."""
 
+import shutil
 from math import isnan
 
 import pytest
 
-from fednb.study.paper import papers
+from fednb.study.paper import Paper, papers
 
 COUNTS = {
     "fedfft": {
@@ -78,6 +79,20 @@ def test_fractions_become_percent():
     assert full.set_index("measure")["value"].to_dict() == {"accuracy": 76.64, "accuracy_gain_points": 4.35}
     assert set(papers("fedwmsam").printed("table3")["measure"]) == {"rounds", "client_seconds_per_round"}
     assert papers("fedwmsam").reported("table5")["value"].max() == 4.35  # as printed, untouched
+
+
+def test_what_is_remembered_follows_the_files_and_is_nobodys_to_change(tmp_path):
+    """A number written over in a table, or a file that was changed, does not live on in what is asked for next."""
+    folder = shutil.copytree(papers("fedwmsam").folder, tmp_path / "fedwmsam", ignore=shutil.ignore_patterns("runs"))
+    paper = Paper(folder)
+    for table in (paper.printed("table5"), paper.claims("table5")[0].printed):
+        table["value"] = 0.0
+    assert paper.printed("table5")["value"].max() == paper.claims("table5")[0].printed["value"].max() == 76.64
+    for name, before, after in (("tables/table5.csv", "0.7664", "0.9999"), ("claims.toml", "FedWMSAM is", "It is")):
+        file = folder / name
+        file.write_text(file.read_text(encoding="utf-8").replace(before, after), encoding="utf-8")
+    assert paper.printed("table5")["value"].max() == paper.claims("table5")[0].printed["value"].max() == 99.99
+    assert "beta 0.1 It is the best" in paper.claims("table1")[0].says
 
 
 def test_dirichlet_and_pathological_splits_become_two_columns():

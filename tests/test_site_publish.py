@@ -15,8 +15,8 @@ from made_site import make, put, table
 
 import fednb
 from fednb.algorithms.catalogue import CATALOGUE
-from fednb.bench import kept
 from fednb.cli.commands import main
+from fednb.runs.bench import kept
 from fednb.runs.store import home
 from fednb.show.site import publish as module
 from fednb.show.site.methods import anchor, uses

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import fednb as fn
-from fednb.bench import kept
 from fednb.engines.setting import Setting
+from fednb.runs.bench import kept
 from fednb.study import times
 from fednb.study.times import KEPT, Times, Timing, device_name, gradients, operations
 

@@ -31,7 +31,8 @@ PACKAGE = __name__.partition(".")[0]
 OF_THE_CLASS = frozenset(  # what every class has, or what says nothing about what it does
     ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__", "__dataclass_fields__",
      "__dataclass_params__", "__match_args__", "__firstlineno__", "__static_attributes__", "__abstractmethods__",
-     "_abc_impl", "__parameters__", "__orig_bases__", "__annotate__", "__annotate_func__", "__annotations_cache__")
+     "_abc_impl", "__parameters__", "__orig_bases__", "__annotate__", "__annotate_func__", "__annotations_cache__",
+     "__slotnames__")
 )  # fmt: skip
 BY_REPR = (complex, bytes, range, type(...), type(NotImplemented), torch.dtype, torch.device, torch.Size, np.dtype,
            types.GenericAlias, types.UnionType)  # fmt: skip

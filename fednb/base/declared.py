@@ -59,7 +59,8 @@ def inner(x: Any) -> dict[str, Any]:
 
 def settable(x: Any) -> list[str]:
     """The names of a dataclass's fields that are no dataclasses themselves."""
-    return [f.name for f in fields(x) if f.name not in inner(x)]
+    held = inner(x)
+    return [f.name for f in fields(x) if f.name not in held]
 
 
 def address_of(labels: Labels, name: str, found: Found) -> str:

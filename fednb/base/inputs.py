@@ -81,7 +81,11 @@ def read_text(path: Path, most: int = MOST_BYTES) -> str:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file; BadFile with the line where it is written wrongly or nested too deeply."""
-    text = read_text(path)
+    return parsed_toml(path, read_text(path))
+
+
+def parsed_toml(path: Path, text: str) -> dict[str, Any]:
+    """What the text of a TOML file says; BadFile as `read_toml`."""
     _shallow(path, text)
     try:
         return tomllib.loads(text)

@@ -18,7 +18,7 @@ from fednb.base.locks import NotAlone
 from fednb.base.processes import ending
 from fednb.base.progress import bar_of
 from fednb.base.version import __version__
-from fednb.bench.command import add_bench
+from fednb.cli.flower import add_flower
 from fednb.cli.grids import add_grid
 from fednb.cli.lab import add_lab
 from fednb.cli.lists import add_ls
@@ -28,6 +28,7 @@ from fednb.cli.tables import add_plan, add_verify
 from fednb.data import sources
 from fednb.engines import ENGINES
 from fednb.engines.setting import Setting
+from fednb.runs.bench.command import add_bench
 from fednb.runs.callbacks import Callback, MLflow, NotInstalled, TensorBoard, WandB
 from fednb.runs.experiment import run
 from fednb.runs.grid import SCALES, NeedsGpu
@@ -76,7 +77,7 @@ class OneLineParser(argparse.ArgumentParser):
 def parser() -> argparse.ArgumentParser:
     top = OneLineParser(prog="fednb", description=__doc__)
     top.add_argument("--version", action="version", version=f"fednb {__version__}")
-    names = "ls | run | lab | notebook | grid | plan | verify | publish | show | store | bench"
+    names = "ls | run | lab | notebook | grid | plan | verify | publish | show | store | bench | flower"
     verbs = top.add_subparsers(required=True, metavar=names)
     add_ls(verbs.add_parser("ls", help="what there is"))
     _add_run(verbs.add_parser("run", help="run one method in one setting, or resume it, or show it if it is finished"))
@@ -100,6 +101,7 @@ def parser() -> argparse.ArgumentParser:
     add_show(verbs.add_parser("show", help="a run from the store, or one that is kept with the papers"))
     add_store(verbs.add_parser("store", help="what is kept: list, check and remove it, take runs elsewhere and back"))
     add_bench(verbs.add_parser("bench", help="time engines, filters, peers; see how things scale"))
+    add_flower(verbs.add_parser("flower", help="run a method as a federation of Flower, or write a project for one"))
     return top
 
 

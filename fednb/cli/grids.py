@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from fednb.base.inputs import one_line
 from fednb.cli.options import names_of, part_of, processes
-from fednb.cli.tables import add_scale, chosen_of
+from fednb.cli.tables import add_on, add_scale, chosen_of
 from fednb.engines import device_of, suits
+from fednb.runs.cluster.shards import Shard
+from fednb.runs.cluster.status import look_at, summary
 from fednb.runs.grid import Grid
 from fednb.runs.own_grid import FILE
 from fednb.runs.together import Wanted
@@ -32,6 +35,10 @@ def add_grid(verb: argparse.ArgumentParser) -> None:
     add_scale(verb)
     verb.add_argument("--jobs", type=processes, help="runs at a time, each in a process of its own; default: all in "
                       "this one, as many at once as a GPU favours")  # fmt: skip
+    add_on(verb)
+    verb.add_argument("--shard", default="", metavar="I/N", help="make this part of N equal parts of all runs, such as "
+                      "3/16, for job arrays that share a store; what is tuned is tuned first")  # fmt: skip
+    verb.add_argument("--watch", action="store_true", help="of `status --on`: look again and again, until all is done")
     verb.add_argument("--base", default="", help="of a file: print what methods gain over this one, paired by seed")
     verb.add_argument("--csv", default="", help="of a file: write its table to this file")
     verb.add_argument("--latex", default="", help="of a file: write its table for a paper to this file")
@@ -41,6 +48,7 @@ def add_grid(verb: argparse.ArgumentParser) -> None:
 def do_grid(asked: argparse.Namespace) -> int:
     if asked.jobs is not None and asked.jobs < 1:
         raise ValueError(f"jobs = {asked.jobs}: must be at least 1")
+    _refuse_mixtures(asked)
     if asked.paper.endswith(FILE):
         return _do_file(asked)
     if not asked.names:
@@ -56,11 +64,36 @@ def do_grid(asked: argparse.Namespace) -> int:
     failed: list[str] = []
     if asked.what == "run":
         failed = _run_on_processes(asked, asked.names, chosen) if asked.jobs else _run_here(asked, paper, chosen)
-    for name in asked.names:
-        print(chosen.grid(paper, name, asked.scale).status().to_string(line_width=WIDTH))
+    _print_status(asked, lambda: [chosen.grid(paper, name, asked.scale) for name in asked.names])
     for line in failed:
         print(f"fednb: {line}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def _refuse_mixtures(asked: argparse.Namespace) -> None:
+    """Refuse options that say different things about where runs are made."""
+    given = [option for option in ("--on", "--shard", "--jobs") if getattr(asked, option[2:])]
+    if len(given) > 1:
+        raise ValueError(f"grid: {' and '.join(given)} do not go together: runs are made on a cluster, or as one part "
+                         "of a job array, or in processes here")  # fmt: skip
+    if asked.watch and not (asked.what == "status" and asked.on):
+        raise ValueError("grid: --watch belongs to `fednb grid status ... --on ADDRESS`")
+    if asked.shard and asked.what == "status":
+        raise ValueError("grid status: --shard belongs to `fednb grid run`")
+
+
+def _print_status(asked: argparse.Namespace, grids: Callable[[], list[Grid]]) -> None:
+    """Print how far the runs of some grids are, by what the store has, or by what a cluster tells as well."""
+    if asked.what == "status" and asked.on:
+        import pandas as pd
+
+        found = look_at(
+            lambda: pd.concat([grid.status() for grid in grids()], ignore_index=True), asked.on, asked.watch
+        )
+        print(f"{found.to_string(line_width=WIDTH)}\n{summary(found)}")
+        return
+    for grid in grids():
+        print(grid.status().to_string(line_width=WIDTH))
 
 
 def _do_file(asked: argparse.Namespace) -> int:
@@ -74,8 +107,8 @@ def _do_file(asked: argparse.Namespace) -> int:
         if file := getattr(asked, option):
             check_writable(f"--{option}", Path(file))
     failed = [] if asked.what == "status" else _run_file(asked, part, chosen)
-    print(part.settled().status().to_string(line_width=WIDTH))
-    if asked.what == "run" and not failed:
+    _print_status(asked, lambda: [part.settled()])
+    if asked.what == "run" and not failed and not (asked.shard and _missing([part.settled()])):
         _show(asked, Comparison(part.settled()))
     for line in failed:
         print(f"fednb: {line}", file=sys.stderr)
@@ -96,7 +129,8 @@ def _run_file(asked: argparse.Namespace, part: Grid, chosen: Selection) -> list[
     """Make what is missing of a file's grid, first what tunes; gives a line for each run that failed."""
     if asked.jobs:
         return _run_on_processes(asked, [part.name], chosen)
-    return _make(asked, [part.tuning] if part.tuning else []) or _make(asked, [part.settled()])
+    failed = _make(asked, [part.tuning] if part.tuning else [])
+    return failed or _make(asked, _ready(asked, [part.settled()]))
 
 
 def _show(asked: argparse.Namespace, done: Comparison) -> None:
@@ -128,23 +162,36 @@ def _run_here(asked: argparse.Namespace, paper: Paper, chosen: Selection) -> lis
     """Make what is missing in this process, first what tunes; gives a line for each run that failed."""
     first = [chosen.grid(paper, name, asked.scale).tuning for name in asked.names]
     failed = _make(asked, [grid for grid in first if grid])
-    return failed + _make(asked, [chosen.grid(paper, name, asked.scale) for name in asked.names])
+    return failed + _make(asked, _ready(asked, [chosen.grid(paper, name, asked.scale) for name in asked.names]))
+
+
+def _ready(asked: argparse.Namespace, grids: list[Grid]) -> list[Grid]:
+    """The grids that can be made now. With --shard those that wait for other shards' tuning are left out, and named."""
+    for grid in (grid for grid in grids if asked.shard and grid.waiting):
+        print(f"{grid.name} is tuned first: shard {asked.shard} has made its part of the tuning. When all shards are "
+              "through, the same command makes the grid itself.", flush=True)  # fmt: skip
+    return [grid for grid in grids if not (asked.shard and grid.waiting)]
 
 
 def _make(asked: argparse.Namespace, grids: list[Grid]) -> list[str]:
     """Make the missing runs of some grids in this process; gives a line for each that failed."""
-    missing: dict[str, tuple[Wanted, str]] = {}
-    for grid in grids:
-        missing = _missing(grid) | missing
+    missing = _missing(grids, asked.shard)
     wanted, names = [w for w, _ in missing.values()], [name for _, name in missing.values()]
-    for each in wanted:
+    for each in wanted if not asked.on else ():
         suits(each.setting, device_of(asked.device))  # refused now, not run by run
-    made = follow(wanted, names, " ".join([asked.paper, *asked.names]), device=asked.device)
+    big = asked.scale == "paper" and asked.device == "auto"
+    made = follow(wanted, names, " ".join([asked.paper, *asked.names]), device=asked.device, on=asked.on, needs_gpu=big)
     return [f"{names[i]}: {one_line(str(run)) or type(run).__name__}" for i, run in made if isinstance(run, Exception)]
 
 
-def _missing(grid: Grid) -> dict[str, tuple[Wanted, str]]:
-    """The runs of a grid that can be made and are not finished, by key, each with its name."""
-    return {run.key: (Wanted(cell.setting, cell.method, cell.seed, grid.probe), name_of(grid, cell))
-            for cell, run in zip(grid.cells, grid.runs(), strict=True)
-            if run.entry.unfinished and not cell.waits}  # fmt: skip
+def _missing(grids: list[Grid], shard: str = "") -> dict[str, tuple[Wanted, str]]:
+    """The runs of some grids, or a part of them, that can be made and are not finished: by key, with their names."""
+    known: dict[str, tuple[Wanted, str]] = {}
+    unfinished: set[str] = set()
+    for grid in grids:
+        runs = {run.key: (cell, run) for cell, run in zip(grid.cells, grid.runs(), strict=True) if not cell.waits}
+        known = {key: (Wanted(c.setting, c.method, c.seed, grid.probe), name_of(grid, c))
+                 for key, (c, _) in runs.items()} | known  # fmt: skip
+        unfinished |= {key for key, (_, run) in runs.items() if run.entry.unfinished}
+    mine = Shard.of(shard).keys({key: wanted for key, (wanted, _) in known.items()}) if shard else known
+    return {key: known[key] for key in mine if key in unfinished}

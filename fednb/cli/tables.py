@@ -34,6 +34,7 @@ def add_verify(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--for", dest="seconds", type=seconds_of, metavar="TIME",
                       help="make missing runs for so long, such as 25m, in the order of `fednb plan`")  # fmt: skip
     verb.add_argument("--claim", action="append", default=[], metavar="ID", help="only this one; may be repeated")
+    add_on(verb)
     verb.add_argument("--kept", action="store_true", help="judge what is kept with the papers, each claim at its "
                       "largest scale or at --scale; nothing is run")  # fmt: skip
     verb.add_argument("--dry-run", action="store_true", help="say what would be run and how long it takes")
@@ -65,6 +66,12 @@ def add_scale(verb: argparse.ArgumentParser) -> None:
     """Options for the part of papers' grids that `chosen_of` gives, and for the device that they run on."""
     add_part(verb)
     verb.add_argument("--device", default="auto", help="auto | cpu | cuda")
+
+
+def add_on(verb: argparse.ArgumentParser) -> None:
+    """The option for a cluster on which missing runs are made."""
+    verb.add_argument("--on", default="", metavar="ADDRESS", help="make missing runs on this Dask cluster: its "
+                      "scheduler, such as tcp://10.0.0.1:8786, or its scheduler file; default: here")  # fmt: skip
 
 
 def add_part(verb: argparse.ArgumentParser) -> None:
@@ -125,7 +132,7 @@ def do_verify(asked: argparse.Namespace) -> int:
 def _refuse_running(asked: argparse.Namespace) -> None:
     """Refuse options about runs beside --kept, which makes none."""
     about_runs = {"--dry-run": asked.dry_run, "--for": asked.seconds, "--seeds": asked.seeds, "--only": asked.only,
-                  "--methods": asked.methods, "--precision": asked.precision}  # fmt: skip
+                  "--methods": asked.methods, "--precision": asked.precision, "--on": asked.on}  # fmt: skip
     if asked.kept and (given := [option for option, value in about_runs.items() if value]):
         raise ValueError(f"verify: --kept runs nothing, so {given[0]} does not belong to it")
 
@@ -147,8 +154,10 @@ def _verified(asked: argparse.Namespace, several: list[Paper]) -> pd.DataFrame:
         return verify_kept(several, asked.scale if asked.scale != SCALES[0] else None, asked.section, asked.claim)
     chosen = _chosen(asked, several)
     if asked.seconds is None:
-        return verify(several, asked.scale, None, asked.device, asked.section, chosen, asked.claim)
-    return verify_within(asked.seconds, several, asked.scale, asked.device, asked.section, chosen, asked.claim)
+        return verify(several, asked.scale, None, asked.device, asked.section, chosen, asked.claim, asked.on)
+    return verify_within(
+        asked.seconds, several, asked.scale, asked.device, asked.section, chosen, asked.claim, asked.on
+    )
 
 
 def _asked_papers(asked: argparse.Namespace, verb: str) -> list[Paper]:

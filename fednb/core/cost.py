@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fednb.core.federation import Population, Rounds
-from fednb.core.record import Answer, LocalTraining
+from fednb.core.record import Answer, LocalTraining, Oracle
 from fednb.core.rounds import Method
 from fednb.core.vectors import Layout
 
@@ -39,18 +39,7 @@ def cost(method: Method) -> Cost:
     >>> seen.passes, seen.traffic, seen.kept
     (1.0, 2.0, 1.0)
     """
-    w, none = torch.zeros(LAYOUT.total, dtype=torch.float64), torch.zeros(0, dtype=torch.float64)
-    at = torch.linspace(-1.0, 1.0, 2 * LAYOUT.total, dtype=torch.float64).view(2, -1)
-    one = torch.ones(2, 1, dtype=torch.float64)
-
-    def oracle(x: Tensor, b: Tensor, *asked: object, **fewer: object) -> Answer:
-        return x - at, one, one, b
-
-    two = Population(
-        layout=LAYOUT, sizes=one.view(-1), steps=STEPS * one.view(-1), labels=torch.tensor([[1, 2], [2, 1]]),
-        training=LocalTraining(lr=0.1, nominal_steps=STEPS),
-    )  # fmt: skip
-    rounds = Rounds(method, two, w, none, lambda t, ids: oracle)
+    rounds = small_rounds(method)
     rounds.next()
     seen = rounds.next()
     kept = sum(x.numel() for x in rounds.table.start.values())
@@ -61,3 +50,22 @@ def cost(method: Method) -> Cost:
         up=round(seen.up / LAYOUT.total, 2),
         kept=round(kept / LAYOUT.total, 2),
     )
+
+
+def small_rounds(method: Method) -> Rounds:
+    """A method's rounds for two clients on a small quadratic: quick to run, to see what it reads, sends and keeps."""
+    w, none = torch.zeros(LAYOUT.total, dtype=torch.float64), torch.zeros(0, dtype=torch.float64)
+    at = torch.linspace(-1.0, 1.0, 2 * LAYOUT.total, dtype=torch.float64).view(2, -1)
+    one = torch.ones(2, 1, dtype=torch.float64)
+
+    def oracle_of(t: int, ids: list[int]) -> Oracle:
+        def oracle(x: Tensor, b: Tensor, *asked: object, **fewer: object) -> Answer:
+            return x - at[ids], one[ids], one[ids], b
+
+        return oracle
+
+    two = Population(
+        layout=LAYOUT, sizes=one.view(-1), steps=STEPS * one.view(-1), labels=torch.tensor([[1, 2], [2, 1]]),
+        training=LocalTraining(lr=0.1, nominal_steps=STEPS),
+    )  # fmt: skip
+    return Rounds(method, two, w, none, oracle_of)

@@ -1,1 +1,1 @@
-"""Runs: settings times methods times seeds, their keys, store, checkpoints, probes. Imports engines and below."""
+"""Runs: settings times methods times seeds; keys, store, checkpoints, probes, times. Imports engines and below."""

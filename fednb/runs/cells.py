@@ -190,7 +190,8 @@ def _cells(
     for setting in settings:
         for row in rows:
             found = {"dataset": title(setting.data), **tags, **_tags(setting, vary, settings), **row.swept}
-            yield from (Cell(setting.but(**row.own), row.method, seed, found, row.label, row.tune) for seed in seeds)
+            own = setting.but(**row.own)
+            yield from (Cell(own, row.method, seed, found, row.label, row.tune) for seed in seeds)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ from fednb.core.rounds import Method
 from fednb.engines import device_of
 from fednb.runs.cells import SCALES as SCALES  # where everybody looks for them
 from fednb.runs.cells import BadGrid, Cell, cells_of
+from fednb.runs.cluster import dispatch
+from fednb.runs.cluster.status import look_at
 from fednb.runs.experiment import Run, counting, run, run_of
 from fednb.runs.keys import key_of
 from fednb.runs.probes import Probe
@@ -124,8 +126,14 @@ class Grid:
         """The runs of the cells; one that waits for its tuning has a key that no run in the store has."""
         return [_run_of(c, self.probe) for c in self.cells]
 
-    def status(self) -> pd.DataFrame:
-        """One row per run: what it is, and how far it has come. Runs that tune come first."""
+    def status(self, on: str = "", watch: bool = False) -> pd.DataFrame:
+        """One row per run: what it is, and how far it has come. Runs that tune come first.
+
+        on: the address of a Dask scheduler, or its file: the columns `where` and `why` say which worker is at a run,
+        and why one failed. watch: renew what is shown until nothing is running or missing.
+        """
+        if on:
+            return look_at(lambda: self.settled().status(), on, watch)
         import pandas as pd
 
         rows = [
@@ -137,13 +145,16 @@ class Grid:
         table = pd.DataFrame(rows).assign(tuned=[c.tuned for c in self.cells])
         return pd.concat([self.tuning.status().assign(tuned="is tried"), table], ignore_index=True)
 
-    def run(self, device: str = "auto", engine: str = "auto", workers: int | None = None) -> Results:
+    def run(self, device: str = "auto", engine: str = "auto", workers: int | None = None, on: str = "") -> Results:
         """Run what is missing, with one progress bar, on a GPU several at a time; finished runs come from the store.
 
-        Damaged runs are named at the end, when all others are made. What is tuned is tuned first.
+        Damaged runs are named at the end, when all others are made. What is tuned is tuned first. on: the address of a
+        Dask scheduler, such as "tcp://10.0.0.1:8786", or its file; what is missing is made there.
         """
         if self.waiting:
-            return self._run_tuned(device, engine, workers)
+            return self._run_tuned(device, engine, workers, on)
+        if on:
+            return self._run_on(on, device, engine)
         if self.needs_gpu(device):
             raise NeedsGpu(
                 f"{self.name} at paper scale is {len(self.cells)} runs of {self.cells[0].setting.rounds} rounds and "
@@ -173,14 +184,27 @@ class Grid:
         """True if runs at paper scale are missing, on a machine without a GPU that was not told to use its CPU."""
         return self.scale == "paper" and device == "auto" and not torch.cuda.is_available() and not self._finished()
 
-    def _run_tuned(self, device: str, engine: str, workers: int | None) -> Results:
+    def _run_on(self, on: str, device: str, engine: str) -> Results:
+        """Make what is missing on a cluster; RunsFailed names those that failed when all others are made."""
+        wanted, failed = [Wanted(c.setting, c.method, c.seed, self.probe) for c in self.cells], {}
+        with bar_of(len(wanted), f"{self.name} on {on}", unit="run") as bar:
+            gpu = self.scale == "paper" and device == "auto"
+            for i, made in dispatch.run_all(wanted, on, device=device, engine=engine, needs_gpu=gpu):
+                bar.update()
+                if isinstance(made, Exception):
+                    failed[i] = f"{self.cells[i].label}, seed {self.cells[i].seed}: {made}"
+        if failed:
+            raise dispatch.RunsFailed(f"{len(failed)} runs failed, all others are made: {'; '.join(failed.values())}")
+        return Results(self, tuple(self.runs()))
+
+    def _run_tuned(self, device: str, engine: str, workers: int | None, on: str) -> Results:
         """Run the tuning, then the grid with the parameters that it chose."""
         if self.tuning is not None:
-            self.tuning.run(device, engine, workers)
+            self.tuning.run(device, engine, workers, on)
         ready = self.settled()
         if ready.waiting:
             raise NotTuned(f"{self.name} at {self.scale} scale: its tuning is not finished")
-        return ready.run(device, engine, workers)
+        return ready.run(device, engine, workers, on)
 
     def _make_together(self, device: str, engine: str) -> None:
         """Make what is missing several at a time; a run that fails is left for those who make it by itself."""

@@ -45,19 +45,20 @@ class Comparison:
 
     grid: Grid
 
-    def run(self, device: str = "auto", engine: str = "auto", workers: int | None = None) -> Comparison:
+    def run(self, device: str = "auto", engine: str = "auto", workers: int | None = None, on: str = "") -> Comparison:
         """Make what is missing, what is tuned first, and give the comparison back; finished runs come from the store.
 
-        A tuned value at the end of its list is said on stderr: the best may lie beyond it.
+        A tuned value at the end of its list is said on stderr: the best may lie beyond it. on: the address of a Dask
+        scheduler, such as "tcp://10.0.0.1:8786", or its file; what is missing is made there.
         """
-        self.grid.run(device, engine, workers)
+        self.grid.run(device, engine, workers, on)
         done = Comparison(self.grid.settled())
         _warn(done.choices.values())
         return done
 
-    def status(self) -> pd.DataFrame:
-        """One row per run: what it is, and how far it has come."""
-        return self.grid.settled().status()
+    def status(self, on: str = "", watch: bool = False) -> pd.DataFrame:
+        """One row per run: what it is, and how far it has come; on and watch are those of `Grid.status`."""
+        return self.grid.settled().status(on, watch)
 
     @property
     def choices(self) -> dict[str, Choice]:
@@ -190,10 +191,13 @@ class Tuning:
 
     grid: Grid
 
-    def run(self, device: str = "auto", engine: str = "auto", workers: int | None = None) -> Tuning:
-        """Make the runs that are missing and give the tuning back; what is chosen at an end is said on stderr."""
+    def run(self, device: str = "auto", engine: str = "auto", workers: int | None = None, on: str = "") -> Tuning:
+        """Make the runs that are missing and give the tuning back; what is chosen at an end is said on stderr.
+
+        on: the address of a Dask scheduler, or its file; what is missing is made there.
+        """
         if self.grid.tuning is not None:
-            self.grid.tuning.run(device, engine, workers)
+            self.grid.tuning.run(device, engine, workers, on)
         _warn(self.choices.values())
         return self
 

@@ -22,6 +22,7 @@ from fednb.base.processes.member import Lost, Member, Refused, heard, serve
 from fednb.base.progress import Bar, bar_of, duration
 from fednb.engines import device_of
 from fednb.runs import together
+from fednb.runs.cluster import dispatch
 from fednb.runs.experiment import Run, run, run_of
 from fednb.runs.grid import Grid
 from fednb.runs.own_grid import FILE, grid_of_file
@@ -99,19 +100,25 @@ def done(job: Job, device: str = "auto") -> Run:
 
 
 def follow(
-    wanted: Sequence[Wanted], names: Sequence[str], what: str, *, device: str = "auto", until: float | None = None
-) -> Iterator[tuple[int, Run | Exception]]:
+    wanted: Sequence[Wanted], names: Sequence[str], what: str, *, device: str = "auto", until: float | None = None,
+    on: str = "", needs_gpu: bool = False,
+) -> Iterator[tuple[int, Run | Exception]]:  # fmt: skip
     """Make runs in this process and give each with its number as it ends, or the error that ended it.
 
     On a terminal a bar says how many runs are done, running and missing, and how long the rest will take; elsewhere
     there is one line for each run, with its name. until: a `time.monotonic()` after which no further round is begun.
+    on: the address of a Dask scheduler, or its file; the runs are made there. needs_gpu: there by workers with a GPU.
     """
     if not wanted:
         return
     watched = sys.stderr.isatty()
     with bar_of(sum(each.setting.rounds for each in wanted), what, show=watched) as bar:
         table = Progress(bar, wanted, until)
-        for i, run in together.run_all(wanted, device=device, until=until, on_round=table.round):
+        if on:
+            made = dispatch.run_all(wanted, on, device=device, needs_gpu=needs_gpu, until=until, on_round=table.round)
+        else:
+            made = together.run_all(wanted, device=device, until=until, on_round=table.round)
+        for i, run in made:
             table.ended(i)
             if not watched:
                 print(f"{table.done} of {len(wanted)} {names[i]}: {_outcome(run)}{table.time_left}", flush=True)

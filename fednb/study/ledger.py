@@ -42,19 +42,27 @@ class Account:
     measured: bool  # on the device, for all that is missing
 
     @property
+    def cost(self) -> str:
+        """How many runs are missing, and what they take; a star where that was estimated."""
+        left = self.runs - self.kept
+        return f"{left}: {duration(self.seconds)}{'' if self.measured else ' *'}" if left else "none"
+
+    @property
     def row(self) -> str:
         """The section as a row of a Markdown table."""
-        left = self.runs - self.kept
-        cost = f"{left}: {duration(self.seconds)}{'' if self.measured else ' *'}" if left else "none"
-        return f"| {self.section} | {self.title.replace('|', chr(92) + '|')} | {self.runs} | {self.kept} | {cost} |"
+        title = self.title.replace("|", chr(92) + "|")
+        return f"| {self.section} | {title} | {self.runs} | {self.kept} | {self.cost} |"
 
 
-def ledger(paper: Paper, times: Times | None = None) -> str:
-    """The page of a paper, as Markdown."""
+def accounts_of(paper: Paper, times: Times | None = None) -> list[Account]:
+    """The sections of a paper that have runs, in its order."""
     times = times or times_of_kept_runs()
     known = kept_keys(paper)
-    sections = [name for name in paper.about["sections"] if has_grid(paper, name)]
-    accounts = [_account(paper, name, known, times) for name in sections]
+    return [_account(paper, name, known, times) for name in paper.about["sections"] if has_grid(paper, name)]
+
+
+def ledger(accounts: list[Account]) -> str:
+    """The page of a paper, as Markdown. accounts: what `accounts_of` gives."""
     heads = ["| section | what | runs | kept | missing |", "| --- | --- | --- | --- | --- |"]
     whole = sum(each.seconds for each in accounts)
     total = f"\nAll that is missing: {duration(whole)}, runs of several sections counted in each.\n"

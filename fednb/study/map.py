@@ -1,27 +1,23 @@
 """The evidence in words: which notebook shows which sections, on which runs, and what the kept results say.
 
-`python -m fednb.study.map` prints papers/README.md; `--write` writes it, the table of papers in README.md and each
-paper's results/README.md; `--check` says whether they are as they would be written. Every count, verdict and number is
-judged on kept results.
+papers/README.md, and the table of papers in README.md; `fednb.study.evidence` writes both. Every count, verdict and
+number is judged on kept results.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fednb.base.files import atomically
 from fednb.runs.grid import SCALES
 from fednb.study import notebooks
 from fednb.study.claims import OUTCOMES, outcome_class
 from fednb.study.claims.claim import WEIGHTS
-from fednb.study.ledger import ledger, times_of_kept_runs
-from fednb.study.paper import Paper, papers, shelf
+from fednb.study.paper import Paper, papers
 from fednb.study.report import interval, short
 from fednb.study.verify import best
 
@@ -246,32 +242,3 @@ def _weightiest(paper: Paper, mine: list[MapLine]) -> str:
 def _rank(row: dict[str, Any], weight: int) -> tuple[bool, int, int]:
     """What is told first: what has an effect, of that paper scale before laptop scale, then by weight."""
     return not short(row["best_effect"]), -SCALES.index(row["best_scale"]), weight
-
-
-def made() -> dict[Path, str]:
-    """The files that are made of kept results, with what should be in them; README.md only where there is one."""
-    every, front, times = lines_of_all(), shelf("papers").parent / "README.md", times_of_kept_runs()
-    first = {front: readme(front.read_text(encoding="utf-8"), every)} if front.is_file() else {}
-    ledgers = {paper.folder / "results" / "README.md": ledger(paper, times) for paper in map(papers, papers().index)}
-    return first | {shelf("papers") / "README.md": page(every)} | ledgers
-
-
-def main(asked: list[str]) -> int:
-    """Print the map; with `--write` write what is made, with `--check` say what is out of date. Exit status 2 else."""
-    if asked not in ([], ["--write"], ["--check"]):
-        print(f"map: {' '.join(asked)}: only --write and --check are known", file=sys.stderr)
-        return 2
-    if not asked:
-        print(page(lines_of_all()), end="")
-        return 0
-    stale = {file: text for file, text in made().items() if not file.is_file() or file.read_text("utf-8") != text}
-    for file, text in stale.items() if asked == ["--write"] else ():
-        file.parent.mkdir(exist_ok=True)
-        atomically(file, text)
-    for file in stale if asked == ["--check"] else ():
-        print(f"{file} is out of date: {COMMAND}", file=sys.stderr)
-    return int(bool(stale) and asked == ["--check"])
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from inspect import signature
 from math import isfinite
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fednb.algorithms.catalogue import UnknownMethod
 from fednb.base.checks import is_text, is_whole, passes
-from fednb.base.inputs import BadFile, closest, one_line, read_rows, read_toml, shown
+from fednb.base.inputs import BadFile, closest, one_line, parsed_toml, read_rows, read_text, read_toml, shown
 from fednb.base.streams import whole_seeds
 from fednb.runs.cells import FORMS, BadGrid
 from fednb.runs.grid import SCALES, Grid
@@ -145,13 +145,7 @@ class Paper:
 
     def reported(self, table: str) -> pd.DataFrame:
         """A printed table, one row per number."""
-        import pandas as pd
-
-        path = self.folder / "tables" / f"{_pick(f'table of {self.id}', table, self._tables())}.csv"
-        try:
-            return pd.read_csv(io.StringIO(read_rows(path, COLUMNS)))
-        except (ValueError, OverflowError) as error:
-            raise error if isinstance(error, BadFile) else BadFile(path, str(error)) from None
+        return self._read(table, _as_told)
 
     def _tables(self) -> list[str]:
         return sorted(p.stem for p in (self.folder / "tables").glob("*.csv"))
@@ -161,33 +155,22 @@ class Paper:
 
         Fractions become percent, "CIFAR-10 (implied)" is CIFAR-10, and a number from a figure says which in `figure`.
         """
-        told = self.reported(table).rename(columns={"metric": "measure"})
-        rows = [_parsed(str(text)) if text == text else {} for text in told.pop("setting")]
-        varied = told.iloc[:, :0].assign(**{name: [row.get(name) for row in rows] for name in _names(rows)})
-        numbers = {name: _numbers(told[name].astype(str).str.strip()) for name in ("value", "std")}
-        tidy = _in_percent(varied.join(told).assign(**numbers, seed="printed"))
-        tidy["figure"] = tidy["note"].astype(str).str.extract(r"^(Fig \w+(?: left| right)?)")[0]
-        named = tidy[["dataset", "model"]].replace(REMARK, "", regex=True)
-        tidy[["dataset", "model"]] = named.mask(named == "not printed")
-        return tidy[tidy["value"].notna()].dropna(axis=1, how="all")
+        return self._read(table, _tidy)
+
+    def _read(self, table: str, made: Callable[[str], pd.DataFrame]) -> pd.DataFrame:
+        """A table of the folder `tables`, made of the text of its file."""
+        path = self.folder / "tables" / f"{_pick(f'table of {self.id}', table, self._tables())}.csv"
+        try:
+            return made(read_rows(path, COLUMNS)).copy()
+        except (ValueError, OverflowError) as error:
+            raise error if isinstance(error, BadFile) else BadFile(path, str(error)) from None
 
     def claims(self, section: str | None = None) -> list[Claim]:
         """The paper's claims as rules, written before the runs, each with the printed table that it is read from."""
         if section is not None:
             _pick(f"section of {self.id}", section, list(self.about["sections"]))
         path = self.folder / "claims.toml"
-        described = read_toml(path)
-        _check(path, "", described, {"claim": LIST_OF_TABLES})
-        every = described.get("claim", [])
-        try:
-            claims = [Claim.of(self.id, each) for each in every]
-            for claim in claims:
-                claim.check()
-                _pick(f"section of {self.id}", claim.section, list(self.about["sections"]))
-        except (BadClaim, UnknownPaper) as error:
-            raise BadFile(path, str(error)) from None
-        if twice := [claim.id for claim in claims if sum(other.id == claim.id for other in claims) > 1]:
-            raise BadFile(path, f"claim {one_line(twice[0], 80)}: two claims have this id")
+        claims = _claims(path, read_text(path), tuple(self.about["sections"]))
         wanted = [claim for claim in claims if section in (None, claim.section)]
         return [replace(claim, printed=self._table_of(claim)) for claim in wanted]
 
@@ -282,6 +265,44 @@ class Paper:
     def readings(self) -> str:
         """The reading log: printed, released, what we run, measured effect."""
         return (self.folder / "reading.md").read_text(encoding="utf-8")
+
+
+@lru_cache(maxsize=32)  # asked for section by section, and again for each scale
+def _claims(path: Path, text: str, sections: tuple[str, ...]) -> tuple[Claim, ...]:
+    """The claims in the text of a paper's file, without printed tables. sections: those of the paper."""
+    described = parsed_toml(path, text)
+    _check(path, "", described, {"claim": LIST_OF_TABLES})
+    id = path.parent.name
+    try:
+        claims = tuple(Claim.of(id, each) for each in described.get("claim", []))
+        for claim in claims:
+            claim.check()
+            _pick(f"section of {id}", claim.section, list(sections))
+    except (BadClaim, UnknownPaper) as error:
+        raise BadFile(path, str(error)) from None
+    if twice := [claim.id for claim in claims if sum(other.id == claim.id for other in claims) > 1]:
+        raise BadFile(path, f"claim {one_line(twice[0], 80)}: two claims have this id")
+    return claims
+
+
+def _as_told(text: str) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.read_csv(io.StringIO(text))
+
+
+@lru_cache(maxsize=256)  # every claim comes with its printed table, and several are read from one
+def _tidy(text: str) -> pd.DataFrame:
+    """What `Paper.printed` gives, of the text of a printed table's file."""
+    told = _as_told(text).rename(columns={"metric": "measure"})
+    rows = [_parsed(str(text)) if text == text else {} for text in told.pop("setting")]
+    varied = told.iloc[:, :0].assign(**{name: [row.get(name) for row in rows] for name in _names(rows)})
+    numbers = {name: _numbers(told[name].astype(str).str.strip()) for name in ("value", "std")}
+    tidy = _in_percent(varied.join(told).assign(**numbers, seed="printed"))
+    tidy["figure"] = tidy["note"].astype(str).str.extract(r"^(Fig \w+(?: left| right)?)")[0]
+    named = tidy[["dataset", "model"]].replace(REMARK, "", regex=True)
+    tidy[["dataset", "model"]] = named.mask(named == "not printed")
+    return tidy[tidy["value"].notna()].dropna(axis=1, how="all")
 
 
 def _parsed(text: str) -> dict[str, Any]:

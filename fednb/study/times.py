@@ -160,6 +160,12 @@ def operations(model: str, data: str) -> float:
     """Multiplications of a model's layers on one sample, forward; those of ResNet-20 where it cannot be built here."""
     source = find_data(data)
     shape, classes = (source.shape, source.classes) if source.classes else ((3, 64, 64), 10)
+    return _operations(model, shape, classes, source.text) or operations("resnet20-gn", "cifar10")
+
+
+@cache
+def _operations(model: str, shape: tuple[int, ...], classes: int, text: bool) -> float:
+    """Multiplications for one sample of a shape; 0 where the model cannot be built here."""
     counted: list[float] = []
     try:
         with torch.no_grad():  # shapes alone: no numbers are computed
@@ -167,10 +173,10 @@ def operations(model: str, data: str) -> float:
                 made = models.MODELS[model](classes, shape).eval()
             for layer in made.modules():
                 layer.register_forward_hook(lambda layer, _, out: counted.append(_multiplications(layer, out)))
-            size, kind = ((1, shape[1]), torch.long) if source.text else ((1, *shape), torch.float32)
+            size, kind = ((1, shape[1]), torch.long) if text else ((1, *shape), torch.float32)
             made(torch.zeros(size, dtype=kind, device="meta"))
     except (RuntimeError, ValueError, ImportError, NotImplementedError):
-        return operations("resnet20-gn", "cifar10")
+        return 0.0
     return max(1.0, sum(counted))
 
 

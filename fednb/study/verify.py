@@ -59,6 +59,7 @@ def verify(
     section: str | None = None,
     chosen: Selection | None = None,
     claims: Collection[str] = (),
+    on: str = "",
 ) -> pd.DataFrame:
     """One row per claim of one paper or several: the columns of `page.verdict`.
 
@@ -69,7 +70,7 @@ def verify(
     what was kept at this scale, or else "not run", and the others go on. So they do after a section that failed or
     whose files are damaged; column `failed` says why. section: judge this one only. chosen: the part of the grids that
     is run and judged; its seeds count in place of `seeds`. claims: the ids of those that are judged, by the runs that
-    they need; all if empty.
+    they need; all if empty. on: the address of a Dask scheduler, or its file; missing runs are made there.
     """
     import pandas as pd
 
@@ -81,7 +82,8 @@ def verify(
     with bar_of(len(todo), f"claims at {scale} scale", unit="section") as bar:
         for paper, name, own in todo:
             bar.say(f"{paper.id} {name}")
-            tables.append(judged(paper, name, scale, device=device, chosen=chosen, claims=own if claims else None))
+            some = own if claims else None
+            tables.append(judged(paper, name, scale, device=device, chosen=chosen, claims=some, on=on))
             bar.update()
     return pd.concat(tables)
 
@@ -111,6 +113,7 @@ def verify_within(
     section: str | None = None,
     chosen: Selection | None = None,
     claims: Collection[str] = (),
+    on: str = "",
 ) -> pd.DataFrame:
     """One row per claim, as in `verify`, after making missing runs for so many seconds in the order of the plan.
 
@@ -122,12 +125,14 @@ def verify_within(
     began, several, chosen = time.monotonic(), _listed(papers), chosen or Selection()
     asked_claims(several, section, claims)
     plan = planned(several, scale, seconds, device, chosen, section, claims)
-    if plan.tasks and scale == "paper" and device == "auto" and not torch.cuda.is_available():
+    big = scale == "paper" and device == "auto"
+    if plan.tasks and big and not on and not torch.cuda.is_available():
         raise NeedsGpu(f"{len(plan.tasks)} runs are missing at paper scale and this machine has no GPU. "
                        "Use --scale laptop, or --device cpu to run it here all the same.")  # fmt: skip
     planning = time.monotonic() - began  # reading all that was planned again, for judging, takes as long
     until = began + seconds - max(JUDGING * seconds, planning)
-    made = follow([t.wanted for t in plan.tasks], [t.name for t in plan.tasks], "plan", device=device, until=until)
+    made = follow([t.wanted for t in plan.tasks], [t.name for t in plan.tasks], "plan", device=device, until=until,
+                  on=on, needs_gpu=big)  # fmt: skip
     errors = {plan.tasks[i].key: run for i, run in made if isinstance(run, Exception)}
     found = sections(several, scale, chosen, section, claims)
     return pd.concat([_judged_so_far(each, scale, errors, began + seconds) for each in found])
@@ -206,6 +211,7 @@ def judged(
     device: str = "auto",
     chosen: Selection | None = None,
     claims: list[Claim] | None = None,
+    on: str = "",
 ) -> pd.DataFrame:
     """The claims of one section, or some of them, as in `verify`: missing runs are made."""
     chosen = chosen or Selection(seeds)
@@ -213,7 +219,7 @@ def judged(
     def measure() -> Measured:
         if not has_grid(paper, name):
             return _measured(paper, name, scale, None)
-        return _measured(paper, name, scale, _part(paper, name, scale, chosen, claims).run(device=device))
+        return _measured(paper, name, scale, _part(paper, name, scale, chosen, claims).run(device=device, on=on))
 
     return _judged(paper, name, scale, measure, claims)
 

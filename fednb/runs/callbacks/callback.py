@@ -15,7 +15,7 @@ Watch = Callable[[dict[str, Any]], None]
 
 
 class NotInstalled(ImportError):
-    """A callback for a package that is not installed."""
+    """Something was asked for whose package, an extra of fednb, is not installed."""
 
 
 class Callback:

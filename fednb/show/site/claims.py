@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fednb.base.version import __version__
 from fednb.runs.grid import SCALES
 from fednb.show.site.pages import address
-from fednb.study.claims import outcome_class
+from fednb.study.claims import COLOURS, outcome_class
 from fednb.study.report import interval, short
 from fednb.study.verify import BEST
 
@@ -25,8 +25,6 @@ COUNTED = {
     "seen": ("seen", "seen-average"), "not seen": ("not-seen",), "not clear": ("unclear",),
     "by construction": ("construction",), "only ran": ("ran",), "not run": ("none", ""),
 }  # fmt: skip  # heads of columns, and the classes of verdicts that are counted there
-COLOURS = {kind: colour for colour, kinds in {"holds": ("holds", "average", "seen", "seen-average"),
-           "fails": ("fails", "not-seen"), "open": ("open", "unclear")}.items() for kind in kinds}  # fmt: skip
 DECIDED = ("holds", "average", "fails", "seen", "seen-average", "not-seen")
 LONG = 150  # characters of numbers that are shown; more are folded away
 FIND = (

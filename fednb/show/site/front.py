@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from fednb.bench import kept
+from fednb.runs.bench import kept
 from fednb.show.site.book import Book, seeds
 from fednb.show.site.claims import FIND, Row, as_evidence, by_paper, claims_table, counts, decided, is_judged, name_of
-from fednb.show.site.forest import forest
 from fednb.show.site.notebook import rendered_title
 from fednb.show.site.pages import Found, Picture, SitePage, address, href, table
 from fednb.show.site.sound import Reading, checked_benchmark
 from fednb.show.site.text import linked, reading_log, rendered, without_markup
 from fednb.study import map as map_of_papers
+from fednb.study.forest import forest
 from fednb.study.paper import Paper
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from fednb.runs.grid import SCALES
 from fednb.show.explore.moves import MIME
 from fednb.show.site.book import KEPT_AS, Book, KeptResults, caption, day, short, told_by
 from fednb.show.site.claims import Row, as_evidence, badge, claims_table, folded, in_short, name_of
-from fednb.show.site.forest import forest
 from fednb.show.site.moving import files_of, first_pictures, moving_html
 from fednb.show.site.pages import Found, Picture, SitePage, address, facts, figure, href, table
 from fednb.show.site.safe import harmless
 from fednb.show.site.text import linked, rendered, slug, without_markup
+from fednb.study.forest import forest
 from fednb.study.report import interval
 from fednb.study.report import short as shortened
 

@@ -11,8 +11,10 @@ from urllib.parse import quote
 
 from fednb.base.version import __version__
 
-NAVIGATION = {"index.html": "Claims", "notebooks.html": "Notebooks", "papers.html": "Papers", "methods.html": "Methods",
-              "gallery.html": "Gallery", "benchmarks.html": "Benchmarks", "api.html": "API"}  # fmt: skip
+NAVIGATION = {
+    "index.html": "Claims", "report.html": "Report", "notebooks.html": "Notebooks", "papers.html": "Papers",
+    "methods.html": "Methods", "gallery.html": "Gallery", "benchmarks.html": "Benchmarks", "api.html": "API",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

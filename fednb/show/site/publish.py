@@ -26,6 +26,7 @@ from fednb.show.site.front import benchmarks_page, front_page, gallery_page, not
 from fednb.show.site.methods import methods_page
 from fednb.show.site.notebook import notebook_page
 from fednb.show.site.pages import Frame, Picture, SitePage, built
+from fednb.show.site.report import report_page
 from fednb.show.site.sound import Reading
 from fednb.show.site.text import needed
 from fednb.study import notebooks
@@ -104,6 +105,7 @@ def _pages(books: list[Book], scale: str, bar: Bar, seen: Reading) -> Iterator[S
         bar.update()
     titles = {paper.id: paper.about["title"] for paper in known}
     yield front_page(found, known)
+    yield from report_page(known, [book.name for book in books])
     yield notebooks_page(books, titles)
     yield papers_page(known)
     yield from (paper_page(paper, {book.name: book for book in books}) for paper in known)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fednb.base.files import DamagedFile, read_json
-from fednb.bench.kept import workload
+from fednb.runs.bench.kept import workload
 from fednb.show.explore.moves import MIME, Moving
 from fednb.study.folders import Abouts, check, read_runs
 

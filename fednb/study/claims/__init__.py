@@ -11,6 +11,8 @@ words; simulation.py counts how often the rule errs.
 from fednb.study.claims import bands, comparisons, rankings, spreads, sweeps  # noqa: F401  (they register their rules)
 from fednb.study.claims.claim import RULES, BadClaim, BadTable, Claim
 from fednb.study.claims.judging import verdict
-from fednb.study.claims.outcomes import GROUPS, OUTCOMES, line, outcome_class
+from fednb.study.claims.outcomes import COLOURS, GROUPS, OUTCOMES, line, outcome_class
 
-__all__ = ["GROUPS", "OUTCOMES", "RULES", "BadClaim", "BadTable", "Claim", "line", "outcome_class", "verdict"]
+__all__ = [
+    "COLOURS", "GROUPS", "OUTCOMES", "RULES", "BadClaim", "BadTable", "Claim", "line", "outcome_class", "verdict"
+]  # fmt: skip

@@ -25,6 +25,8 @@ OUTCOMES = {
 }  # how a verdict begins, and the class of verdicts that begin so
 GROUPS = ("holds", "average", "fails", "open", "seen", "seen-average", "not-seen", "unclear", "construction", "ran",
           "none")  # fmt: skip  # the classes in the order in which pictures show them
+COLOURS = {kind: colour for colour, kinds in {"holds": ("holds", "average", "seen", "seen-average"),
+           "fails": ("fails", "not-seen"), "open": ("open", "unclear")}.items() for kind in kinds}  # fmt: skip
 SMOKE = "ran (smoke scale decides nothing)"
 RULE = (
     "holds: in every setting the one-sided 95% bound over paired seeds is beyond the tolerance, with one spread for "
