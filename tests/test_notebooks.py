@@ -349,7 +349,7 @@ def test_the_kernel_does_not_tell_its_own_errors(made_page, monkeypatch):
 def test_who_does_not_hear_the_end_is_killed(tmp_path, monkeypatch):
     """A process that ignores SIGTERM is waited for only so long; none is left and none is started afterwards."""
     there = tmp_path / "there"
-    deaf = f"import signal, time; signal.signal(15, signal.SIG_IGN); open({str(there)!r}, 'w'); time.sleep(60)"
+    deaf = f"import signal, time; signal.signal(15, signal.SIG_IGN); open({str(there)!r}, 'w'); time.sleep(600)"
     quick = f"import os, time\nwhile not os.path.exists({str(there)!r}): time.sleep(0.05)"
     programs = {"deaf": deaf, "quick": quick, "later": "pass"}
     monkeypatch.setattr(notebooks, "_command", lambda name, scale: [sys.executable, "-c", programs[name]])

@@ -215,9 +215,9 @@ def test_an_interrupt_ends_those_at_work(shelf, monkeypatch, tmp_path):
     started = []
     popen = notebooks.subprocess.Popen
     monkeypatch.setattr(notebooks.subprocess, "Popen", lambda *a, **k: started.append(popen(*a, **k)) or started[-1])
-    programs = {"quick": "pass", "slow": "import time; time.sleep(60)"}
+    programs = {"quick": "pass", "slow": "import time; time.sleep(600)"}
     monkeypatch.setattr(notebooks, "_command", lambda name, scale: [notebooks.sys.executable, "-c", programs[name]])
     running = notebooks.execute_all(["slow", "quick"], "smoke", 2)
     assert next(running) == ("quick", "")
     running.close()
-    assert sorted(p.wait(timeout=20) for p in started) == [-15, 0]
+    assert sorted(p.wait(timeout=120) for p in started) == [-15, 0]
