@@ -8,9 +8,13 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-PATIENCE = 90.0
+from fednb.base.files import atomically
+
+PATIENCE = 180.0  # seconds for what takes one or two where nothing else runs
 HERE = Path(__file__).parent
 
 
@@ -62,11 +66,22 @@ class Machines:
         quiet = ["--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
         command = [sys.executable, str(HERE / "plugged.py"), *what, *quiet]
         known = {"OMP_NUM_THREADS": "1", "FEDNB_OFFLINE": "1", "PYTHONPATH": str(HERE.parent),
-                 "FEDNB_TEST_ROUNDS": str(self.folder / "rounds.txt")}  # fmt: skip
+                 "FEDNB_TEST_ROUNDS": str(self.folder / "rounds.txt"),
+                 "FEDNB_TEST_GATE": str(self.folder / "gate.txt")}  # fmt: skip
         with open(self.folder / f"{name}.log", "ab") as log:
             self.processes[name] = subprocess.Popen(
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, **known, **environment}
             )
+
+    @contextmanager
+    def held_at(self, round: int) -> Iterator[None]:
+        """No run gets past the end of this round while the block lasts, however long it takes."""
+        gate = self.folder / "gate.txt"
+        atomically(gate, str(round))
+        try:
+            yield
+        finally:
+            gate.unlink()
 
     def rounds(self) -> list[tuple[str, int, int]]:
         """Every round that workers really made: the run's key, the round, and the process."""

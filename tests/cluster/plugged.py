@@ -1,7 +1,7 @@
-"""The command `dask` in a process that tells every round that it really makes, and that can be slow.
+"""The command `dask` in a process that tells every round that it really makes, and that can be slow or held up.
 
 FEDNB_TEST_ROUNDS: a file that gets a line "key round process" for every round. FEDNB_TEST_SLOW: the seconds that each
-of them takes longer.
+of them takes longer. FEDNB_TEST_GATE: a file with a number; while it is there, no run gets past the round of that number.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from pathlib import Path
 
 
 def plug() -> None:
@@ -22,9 +23,19 @@ def plug() -> None:
         with open(os.environ["FEDNB_TEST_ROUNDS"], "a") as file:
             file.write(f"{entry.key} {t} {os.getpid()}\n")
         time.sleep(slow)
+        while t >= _gate():
+            time.sleep(0.02)
         return row
 
     experiment._one_round = one_round
+
+
+def _gate() -> float:
+    """The round behind which all runs wait."""
+    try:
+        return int(Path(os.environ["FEDNB_TEST_GATE"]).read_text())
+    except FileNotFoundError:
+        return float("inf")
 
 
 def die_with(parent: int) -> None:

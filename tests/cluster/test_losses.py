@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 
 from cluster.grids import Asking, assert_free, grid_of, keys, weights, weights_of_one_process
-from cluster.machines import wait_until
+from cluster.machines import PATIENCE, wait_until
+from fednb.runs.store import Entry
 
 pytestmark = pytest.mark.cluster
 
@@ -16,19 +17,20 @@ def test_a_killed_and_a_slow_worker(machines, monkeypatch, tmp_path):
     """The client is there before the workers. The killed one's run goes on elsewhere after its last saved round."""
     grid = grid_of(["FedAvg", "FedSAM", "SCAFFOLD"], seeds=[0, 1, 2])
     client = Asking(grid, machines.address)
-    machines.start_worker("quick", FEDNB_TEST_SLOW="0.05")
-    machines.start_worker("slow", FEDNB_TEST_SLOW="0.4")
-    machines.start_worker("victim", FEDNB_TEST_SLOW="0.4")
     expected = weights_of_one_process(grid, monkeypatch, tmp_path)
-    victim = machines.processes["victim"].pid
-    wait_until(lambda: [r for r in machines.rounds() if r[2] == victim and r[1] == 2], "the victim's third round")
-    machines.kill("victim")
-    begun = {key for key, _, pid in machines.rounds() if pid == victim}
+    with machines.held_at(2):
+        machines.start_worker("quick", FEDNB_TEST_SLOW="0.05")
+        machines.start_worker("slow", FEDNB_TEST_SLOW="0.4")
+        machines.start_worker("victim", FEDNB_TEST_SLOW="0.05")
+        victim = machines.processes["victim"].pid
+        at_work = wait_until(lambda: [r for r in machines.rounds() if r[1:] == (2, victim)], "the victim's third round")
+        [left] = [key for key, _, _ in at_work]
+        wait_until((Entry.of(left).folder / "state.safetensors").exists, "a saved round")
+        machines.kill("victim")
     assert all(made.status == "finished" for made in client.all())
     assert weights(grid) == expected
     made = machines.rounds()
     assert Counter(key for key, t, _ in made if t == 5) == Counter(keys(grid))  # the last round, once of each
-    [left] = [key for key in begun if max(t for k, t, pid in made if k == key and pid == victim) < 5]
     others = sorted(t for key, t, pid in made if key == left and pid != victim)
     assert others[0] > 0 and others[-1] == 5, "it goes on, and does not begin anew"
     assert machines.tasks() == {}
@@ -50,11 +52,12 @@ def test_a_scheduler_that_restarts(machines, monkeypatch, tmp_path):
     """Workers end with their scheduler and are started again, as a cluster's manager does; the client waits."""
     grid = grid_of(["FedAvg", "FedSAM", "SCAFFOLD"], seeds=[20, 21])
     expected = weights_of_one_process(grid, monkeypatch, tmp_path)
-    client = Asking(grid, machines.address)
-    wait_until(lambda: [r for r in machines.rounds() if r[0] in keys(grid)], "the first round")
-    machines.kill("scheduler")
+    with machines.held_at(0):
+        client = Asking(grid, machines.address)
+        wait_until(lambda: [r for r in machines.rounds() if r[0] in keys(grid)], "the first round")
+        machines.kill("scheduler")
     for name in ("quick", "slow"):  # they notice by themselves
-        machines.processes.pop(name).wait(60)
+        machines.processes.pop(name).wait(PATIENCE)
     machines.start_scheduler()
     for name in ("quick", "slow", "third"):
         machines.start_worker(name, FEDNB_TEST_SLOW="0.05")

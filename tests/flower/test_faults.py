@@ -66,7 +66,7 @@ def test_a_node_that_sends_nonsense_is_refused_by_name(federation, tmp_path):
 def test_a_node_is_killed_and_started_again(federation, tmp_path):
     """Client 1 is killed behind round 1 and comes back after a round without it, with the state that it had."""
     folder, rounds = tmp_path / "server", 4
-    told = config("SCAFFOLD", folder, participation=1.0, rounds=rounds, timeout=25.0)
+    told = config("SCAFFOLD", folder, participation=1.0, rounds=rounds, timeout=60.0)
     process = federation.submit(write_project(tmp_path / "killed", told, own=False))
     said = []
     for line in process.stdout:
