@@ -1,7 +1,7 @@
 """The command `dask` in a process that tells every round that it really makes, and that can be slow or held up.
 
 FEDNB_TEST_ROUNDS: a file that gets a line "key round process" for every round. FEDNB_TEST_SLOW: the seconds that each
-of them takes longer. FEDNB_TEST_GATE: a file with a number; while it is there, no run gets past the round of that number.
+of them takes longer. FEDNB_TEST_GATE: a file with a number; while it is there, no run gets past the round it names.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from fednb.show.plots.geometry import (
 from fednb.show.plots.matrices import effects, matrix
 from fednb.show.plots.rounds import curves
 from fednb.show.plots.scores import bars, compare, intervals, sweep
+from fednb.show.plots.shares import shares
 from fednb.show.plots.spectra import bands, layers
 from fednb.show.plots.verdicts import forest
 
@@ -35,6 +36,7 @@ __all__ = [
     "matrix",
     "profiles",
     "scatter",
+    "shares",
     "similarity",
     "sizes",
     "surfaces",

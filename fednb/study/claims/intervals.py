@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -162,6 +163,31 @@ def bounds(mean: float, se: float, df: float, level: float = LEVEL) -> tuple[flo
     """The one-sided 95% lower and upper bound of a mean, which together are its 90% interval. level: another error."""
     reach = float(stdtrit(df, 1 - level)) * se if se > 0 else 0.0
     return mean - reach, mean + reach
+
+
+def ratio_bounds(top: np.ndarray, bottom: np.ndarray) -> tuple[float, float]:
+    """The one-sided 95% lower and upper bound of mean(top) / mean(bottom), two samples paired by seed.
+
+    By Fieller's theorem: all r for which a t-test does not tell the mean of top − r · bottom from 0. Unbounded, which
+    is (-inf, inf), where the mean of bottom is not above 0 by that test, or where there are fewer than two seeds.
+
+    >>> from fednb.study.claims.intervals import ratio_bounds
+    >>> ratio_bounds(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0]))[0]    # unsure by itself, unsure as a bottom
+    -inf
+    >>> [round(end, 2) for end in ratio_bounds(np.array([4.0, 5.0, 6.0]), np.array([10.0, 10.0, 10.0]))]
+    [0.33, 0.67]
+    """
+    n = len(bottom)
+    if n < 2:
+        return -inf, inf
+    a, b = float(np.mean(top)), float(np.mean(bottom))
+    (aa, ab), (_, bb) = np.cov(top, bottom) / n * float(stdtrit(n - 1, 1 - LEVEL)) ** 2
+    squared = b**2 - bb  # (a − r b)² ≤ aa − 2 r ab + r² bb, an equation of second degree in r
+    if b <= 0 or squared <= ROUNDING * b**2:
+        return -inf, inf
+    middle = a * b - ab
+    reach = float(np.sqrt(max(0.0, middle**2 - squared * (a**2 - aa))))
+    return (middle - reach) / squared, (middle + reach) / squared
 
 
 def decide(p_holds: Any, p_fails: Any, mean_holds: Any, mean_fails: Any) -> np.ndarray:
