@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +42,14 @@ class Wanted:
         """What runs have in common that can train in the same lanes; the shapes of their rounds decide in the end."""
         setting = fitted(self.setting, self.method)
         return alike(self.method), *(getattr(setting, name) for name in SHARED)
+
+
+def families(wanted: Mapping[str, Wanted]) -> list[list[str]]:
+    """The keys of runs in groups that can train in the same lanes; in the order in which they are wanted."""
+    like: dict[tuple[Any, ...], list[str]] = {}
+    for key, each in wanted.items():
+        like.setdefault(each.like(), []).append(key)
+    return list(like.values())
 
 
 class TimeIsUp(Exception):

@@ -12,7 +12,7 @@ from fednb.core.record import P
 from fednb.data import sources
 from fednb.runs.experiment import fitted
 from fednb.runs.keys import key_of
-from fednb.runs.together import AT_ONCE, Wanted
+from fednb.runs.together import AT_ONCE, Wanted, families
 
 VECTORS = 8  # of a model's size that training holds beside what clients keep: weights, gradients, a few steps of each
 NUMBER = 4  # bytes
@@ -67,10 +67,8 @@ def bundles(wanted: Sequence[Wanted], keys: Sequence[str], gpu: bool) -> list[li
     """
     if not gpu:
         return [[key] for key in dict.fromkeys(keys)]
-    alike: dict[tuple[object, ...], list[str]] = {}
-    for key, each in dict(zip(keys, wanted, strict=True)).items():
-        alike.setdefault(each.like(), []).append(key)
-    return [same[i : i + MOST_TOGETHER] for same in alike.values() for i in range(0, len(same), MOST_TOGETHER)]
+    grouped = families(dict(zip(keys, wanted, strict=True)))
+    return [family[i : i + MOST_TOGETHER] for family in grouped for i in range(0, len(family), MOST_TOGETHER)]
 
 
 def bytes_of(each: Wanted) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fednb.base.inputs import shown
-from fednb.runs.together import Wanted
+from fednb.runs.together import Wanted, families
 
 MOST = 100_000
 
@@ -40,9 +40,6 @@ class Shard:
 
         wanted: all runs of the grid by key, in its order; every part must be given the same ones.
         """
-        alike: dict[tuple[object, ...], list[str]] = {}
-        for key, each in wanted.items():
-            alike.setdefault(each.like(), []).append(key)
-        line = [key for same in alike.values() for key in same]
+        line = [key for family in families(wanted) for key in family]
         begin, end = (len(line) * n // self.count for n in (self.number - 1, self.number))
         return line[begin:end]
