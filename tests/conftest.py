@@ -9,6 +9,16 @@ if "gpu" not in sys.argv:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
+@pytest.fixture(autouse=True)
+def _products_as_before():
+    """A CPU that cannot multiply in bf16 makes torch leave oneDNN for good: later bits would be others."""
+    torch = sys.modules.get("torch")  # never loaded for this alone
+    enabled = torch and torch.backends.mkldnn.enabled
+    yield
+    if enabled and not torch.backends.mkldnn.enabled:
+        torch.backends.mkldnn.enabled = True
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """An empty data folder, and no network."""
