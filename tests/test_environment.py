@@ -61,7 +61,7 @@ def test_ci_is_exactly_what_the_readme_says():
     commands = [line for line in (ROOT / ".ci/run").read_text().splitlines() if line and not line.startswith("#")]
     words = [word for line in commands if "make " in line for word in line.removeprefix("exec ").split()]
     run = [word for word in words if word != "make" and not word.startswith("-")]
-    assert run == ["lint", "test", "test-faults", "test-wheel", "test-browser"]
+    assert run == ["lint", "test", "test-faults", "test-wheel", "test-browser", "test-cluster", "test-flower"]
     readme = (ROOT / "README.md").read_text()
     assert all(f"    make {target} " in readme for target in run)
 
