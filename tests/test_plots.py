@@ -74,6 +74,11 @@ JUDGED = pd.DataFrame(
     {"verdict": ["not decided", "does not hold", "holds where run (2 of 6 settings)"], "effect": [0.1, -2.0, 3.0],
      "low": [-90.0, -3.0, 2.0], "high": [90.0, -1.0, 4.0], "bound": [1.0, 0.0, 0.0], "printed": [0.0, 2.0, np.nan],
      "reading": ["inside", "above", "above"], "n": 3}, index=["c", "b", "a"])  # fmt: skip
+PARTS = pd.DataFrame(
+    {"method": name, "seed": seed, "measure": "share of the gain" + ", one seed" * (seed != "all"), "value": share,
+     "low": share - 5, "high": share + 5, "n": 1, "gain": share / 5}
+    for name, share in (("filter", 100.0), ("mean", 96.0)) for seed in (0, "all")
+)  # fmt: skip
 FIGURES = {
     "matrix": lambda: plots.matrix(SQUARES, "ascent", "filter", "correction", label="accuracy", title="Made"),
     "effects": lambda: plots.effects(CHANGES, pd.DataFrame({"value": [70.0, 74.0]}), title="Made"),
@@ -92,6 +97,7 @@ FIGURES = {
     "scatter": lambda: plots.scatter(POINTS, {"FedSAM": 2.0, "FedFFT": 0.1}),
     "curves": lambda: plots.curves(HISTORY, ylabel="test accuracy (%)"),
     "forest": lambda: plots.forest(JUDGED, title="Made"),
+    "shares": lambda: plots.shares(PARTS, of="filter", rows=["filter", "mean", "norm"], title="Made"),
 }
 
 

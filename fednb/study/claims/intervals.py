@@ -172,16 +172,16 @@ def ratio_bounds(top: np.ndarray, bottom: np.ndarray) -> tuple[float, float]:
     is (-inf, inf), where the mean of bottom is not above 0 by that test, or where there are fewer than two seeds.
 
     >>> from fednb.study.claims.intervals import ratio_bounds
-    >>> ratio_bounds(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0]))[0]    # unsure by itself, unsure as a bottom
-    -inf
     >>> [round(end, 2) for end in ratio_bounds(np.array([4.0, 5.0, 6.0]), np.array([10.0, 10.0, 10.0]))]
     [0.33, 0.67]
+    >>> ratio_bounds(np.array([4.0, 5.0, 6.0]), np.array([-1.0, 1.0, 3.0]))      # 1 ± 1.15: it may be nothing
+    (-inf, inf)
     """
     n = len(bottom)
     if n < 2:
         return -inf, inf
     a, b = float(np.mean(top)), float(np.mean(bottom))
-    (aa, ab), (_, bb) = np.cov(top, bottom) / n * float(stdtrit(n - 1, 1 - LEVEL)) ** 2
+    (aa, ab), (_, bb) = (np.cov(top, bottom) / n * float(stdtrit(n - 1, 1 - LEVEL)) ** 2).tolist()
     squared = b**2 - bb  # (a − r b)² ≤ aa − 2 r ab + r² bb, an equation of second degree in r
     if b <= 0 or squared <= ROUNDING * b**2:
         return -inf, inf
