@@ -1,6 +1,7 @@
 """A site is made of what is whole: what is damaged is named with the command that makes it again, and left out."""
 
 import json
+from functools import cache
 
 import pytest
 from made_site import CELLS, RUN, book, code, make, put, shown
@@ -8,6 +9,7 @@ from made_site import CELLS, RUN, book, code, make, put, shown
 from fednb.base.files import Contents
 from fednb.cli.commands import main
 from fednb.show.site import publish as module
+from fednb.show.site.api import api_pages
 from fednb.show.site.pages import SitePage
 from fednb.show.site.publish import NotASite, publish
 
@@ -16,11 +18,15 @@ KEEP = "`fednb notebook made/02_two --scale laptop --keep` makes it again"
 PAGE, KEPT = "store/notebooks/made/01_one/smoke", "papers/made/results/02_two_laptop"
 
 
+api_pages_once = cache(api_pages)  # they are made of the package alone, and the same in every site
+
+
 @pytest.fixture
 def shelf(tmp_path, monkeypatch):
     monkeypatch.setattr(
         module, "methods_page", lambda known: SitePage("methods.html", "Methods", "")
     )  # it reads no file
+    monkeypatch.setattr(module, "api_pages", api_pages_once)
     return make(tmp_path, monkeypatch)
 
 

@@ -26,7 +26,7 @@ from fednb.show.site.text import without_markup
 from fednb.study import notebooks
 from fednb.study.measurements.registry import MEASUREMENTS
 from fednb.study.paper import papers
-from fednb.study.verify import judged, recalled
+from fednb.study.verify import judged, kept_section, recalled
 
 MODULES = [name for name in fednb.__all__ if isinstance(getattr(fednb, name), ModuleType)]
 
@@ -232,6 +232,16 @@ def test_claims_are_recalled_as_verify_judges_them(shelf, monkeypatch):
     pd.testing.assert_frame_equal(recalled(paper, "fig1", "smoke"), judged(paper, "fig1", "smoke"))
     gone = recalled(paper, "fig2", "smoke").loc["large"]
     assert gone["verdict"] == "not run" and gone["best_verdict"] == "seen"
+
+
+def test_kept_results_are_judged_once(shelf, monkeypatch):
+    """Notebooks, claims and papers are shown with the same verdicts: nobody judges again."""
+    asked = []
+    monkeypatch.setattr(module, "methods_page", lambda known: SitePage("methods.html", "Methods", ""))
+    monkeypatch.setattr(module, "kept_section", lambda *what: asked.append(what) or kept_section(*what))
+    monkeypatch.setattr("fednb.study.verify.kept_section", stop)
+    publish(shelf / "site")
+    assert len(asked) == len(set(asked)) > 1
 
 
 def test_uses_are_counted_by_method_whatever_its_parameters(shelf):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,6 +60,7 @@ class MapLine:
     notebook: str
     sections: tuple[str, ...]  # names in paper.toml
     claims: int  # how many the sections make
+    known: pd.DataFrame | None = field(default=None, compare=False, repr=False)  # see `map_lines`
 
     @property
     def titles(self) -> list[str]:
@@ -91,8 +92,15 @@ class MapLine:
         """The best kept verdict of each claim, without claims that were never run (columns as in `verify.best`)."""
         import pandas as pd
 
-        table = pd.concat([best(self.paper, name) for name in self.sections])
+        table = pd.concat([self._best(name) for name in self.sections])
         return table[table["best_verdict"] != ""]
+
+    def _best(self, section: str) -> pd.DataFrame:
+        """The best kept verdict of each claim of a section."""
+        if self.known is None:
+            return best(self.paper, section)
+        mine = self.known[(self.known["paper_id"] == self.paper.id) & (self.known["section"] == section)]
+        return mine[[name for name in mine if name.startswith("best_")]]
 
     @property
     def results_folder(self) -> Path | None:
@@ -101,12 +109,12 @@ class MapLine:
         return next((folder for folder in reversed(folders) if folder.is_dir()), None)
 
 
-def map_lines(paper: Paper) -> list[MapLine]:
-    """The notebooks of a paper in the order of their names."""
+def map_lines(paper: Paper, known: pd.DataFrame | None = None) -> list[MapLine]:
+    """The notebooks of a paper in the order of their names. known: verdicts on all claims, as `verify` gives them."""
     shown_in = {name: section["notebook"] for name, section in paper.about["sections"].items()}
     made = Counter(shown_in[claim.section] for claim in paper.claims())
     return [
-        MapLine(paper, notebook, tuple(name for name in shown_in if shown_in[name] == notebook), made[notebook])
+        MapLine(paper, notebook, tuple(name for name in shown_in if shown_in[name] == notebook), made[notebook], known)
         for notebook in sorted(set(shown_in.values()))
     ]
 

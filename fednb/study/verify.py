@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,8 @@ from fednb.study.selection import Selection
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Judge = Callable[[Paper, str, str, tuple[str, ...]], "pd.DataFrame | None"]  # as `kept_section`
 
 BEST = ("scale", *(name for name in JUDGED if name not in ("claim", "says", "rule", "paper")))  # of kept results
 
@@ -235,13 +238,14 @@ def _part(paper: Paper, name: str, scale: str, chosen: Selection, claims: list[C
     return replace(grid, cells=tuple(cell for i, cell in enumerate(grid.cells) if i in some) or grid.cells)
 
 
-def recalled(paper: Paper, name: str, scale: str) -> pd.DataFrame:
-    """The claims of one section, as in `verify`, judged on the tables that its notebook stored: nothing is run."""
-    return _judged(paper, name, scale, lambda: _stored(paper.page(name, scale=scale)))
+def recalled(paper: Paper, name: str, scale: str, judge: Judge | None = None) -> pd.DataFrame:
+    """The claims of one section, as in `verify`, judged on what its notebook stored, nothing run. judge: see `best`."""
+    return _judged(paper, name, scale, lambda: _stored(paper, name, scale), judge=judge)
 
 
-def _stored(page: Page) -> Measured:
-    """What lies in a page's folder of the store; NotThere where a table is missing."""
+def _stored(paper: Paper, name: str, scale: str) -> Measured:
+    """What lies in the folder of a section's page in the store; NotThere where a table is missing."""
+    page = Page(paper.about["sections"][name]["notebook"], scale, evidence={name: paper.evidence(name)})
     put_back(page.folder)
     measured = page.measured()
     if any(measured.lacking.values()):
@@ -255,18 +259,22 @@ def _judged(
     scale: str,
     measure: Callable[[], Measured],
     claims: list[Claim] | None = None,
+    judge: Judge | None = None,
 ) -> pd.DataFrame:
     """The claims of one section, or some of them, judged on what `measure` gives, or else on what was kept."""
-    claims, notebook = claims or paper.claims(name), paper.about["sections"][name]["notebook"]
+    some, notebook = tuple(claim.id for claim in claims or ()), paper.about["sections"][name]["notebook"]
+    claims = claims or paper.claims(name)
     try:
-        found, failed = _page(paper, name, scale, claims).verdict(measure()), ""
+        measured = measure()
+        found, failed = _page(paper, name, scale, claims).verdict(measured), ""
     except (*NOT_HERE, NotThere) as error:
-        found, failed = _kept_or_not_run(paper, name, scale, claims, str(error))
+        kept = partial(judge or kept_section, paper, name, scale, some)
+        found, failed = _kept_or_not_run(kept, claims, str(error))
     except FAILED as error:
         failed = " ".join(f"{error}".split()) or type(error).__name__
         found = not_run(claims, {claim.id: failed for claim in claims})
     where = {"section": name, "notebook": notebook, "paper_id": paper.id, "scale": scale, "failed": failed}
-    return found.assign(**where, weight=_weights(found, claims)).join(best(paper, name))
+    return found.assign(**where, weight=_weights(found, claims)).join(best(paper, name, judge))
 
 
 def _weights(found: pd.DataFrame, claims: list[Claim]) -> list[str]:
@@ -290,57 +298,62 @@ def _measured(
     return Measured({name: tables}, abouts(results) if results else {})
 
 
-def _kept_or_not_run(paper: Paper, name: str, scale: str, claims: list[Claim], reason: str) -> tuple[pd.DataFrame, str]:
+def _kept_or_not_run(
+    kept: Callable[[], pd.DataFrame | None], claims: list[Claim], reason: str
+) -> tuple[pd.DataFrame, str]:
     """The claims judged on the tables kept with the paper, or why there are none; and what is damaged."""
     try:
-        found = _kept(paper, name, scale, claims)
+        found = kept()
     except DamagedFile as error:
         return not_run(claims, {claim.id: str(error) for claim in claims}), str(error)
     return not_run(claims, {claim.id: reason for claim in claims}) if found is None else found, ""
 
 
-def _kept(paper: Paper, name: str, scale: str, claims: list[Claim]) -> pd.DataFrame | None:
-    """The claims of a section judged on the tables kept with the paper at a scale; None where nothing was kept."""
+def kept_section(paper: Paper, name: str, scale: str, ids: tuple[str, ...]) -> pd.DataFrame | None:
+    """The claims of a section judged on the tables kept with the paper at a scale; None where nothing was kept.
+
+    ids: these claims only; all if empty.
+    """
     folder = put_back(paper.kept_folder(paper.about["sections"][name]["notebook"], scale))
     if not folder.is_dir():
         return None
-    page = _page(paper, name, scale, claims)
+    page = _page(paper, name, scale, [claim for claim in paper.claims(name) if claim.id in ids or not ids])
     return page.verdict(page.measured(folder))
 
 
-def kept_verdicts(paper: Paper, notebook: str, scale: str) -> pd.DataFrame:
-    """The claims of a notebook's sections, judged on the tables kept with the paper at a scale."""
+def kept_verdicts(paper: Paper, notebook: str, scale: str, judge: Judge | None = None) -> pd.DataFrame:
+    """The claims of a notebook's sections, judged on the tables kept with the paper at a scale. judge: see `best`."""
     import pandas as pd
 
     sections = [name for name, about in paper.about["sections"].items() if about["notebook"] == notebook]
-    found = [_kept(paper, name, scale, claims) for name in sections if (claims := paper.claims(name))]
+    found = [(judge or kept_section)(paper, name, scale, ()) for name in sections if paper.claims(name)]
     return pd.concat([each for each in found if each is not None] or [not_run([], {})])
 
 
-def best(paper: Paper, name: str) -> pd.DataFrame:
+def best(paper: Paper, name: str, judge: Judge | None = None) -> pd.DataFrame:
     """The claims of a section judged on kept tables, each at the largest scale at which it was run.
 
     Columns best_verdict, best_scale and so on; empty texts for a claim that was never run. A table that is damaged is
-    told on stderr and left out.
+    told on stderr and left out. judge: for who asks several times, `functools.cache(kept_section)`, which judges once.
     """
     import pandas as pd
 
     claims = paper.claims(name)
     ids = pd.Index([claim.id for claim in claims], name="claim")
     found = pd.DataFrame("", index=ids, columns=[f"best_{column}" for column in BEST], dtype=object)
-    row = _largest(paper, name, claims, SCALES[1:])[list(BEST)].astype(object).add_prefix("best_")
+    row = _largest(paper, name, (), SCALES[1:], judge or kept_section)[list(BEST)].astype(object).add_prefix("best_")
     found.loc[row.index, row.columns] = row
     return found
 
 
-def _largest(paper: Paper, name: str, claims: list[Claim], scales: Iterable[str]) -> pd.DataFrame:
+def _largest(paper: Paper, name: str, ids: tuple[str, ...], scales: Iterable[str], judge: Judge) -> pd.DataFrame:
     """Some claims of a section judged on kept tables, each at the last of some scales at which it was run."""
     import pandas as pd
 
     found = not_run([], {}).assign(scale="")
     for scale in scales:
         try:
-            kept = _kept(paper, name, scale, claims)
+            kept = judge(paper, name, scale, ids)
         except DamagedFile as error:
             print(f"fednb: {error}", file=sys.stderr)
             continue
@@ -362,7 +375,8 @@ def verify_kept(
 
     tables = []
     for paper, name, own in asked_claims(_listed(papers), section, claims):
-        ran = _largest(paper, name, own, [scale] if scale else SCALES[1:])
+        ids = tuple(claim.id for claim in own)
+        ran = _largest(paper, name, ids, [scale] if scale else SCALES[1:], kept_section)
         rest = [claim for claim in own if claim.id not in ran.index]
         table = pd.concat([ran, not_run(rest, {c.id: "nothing is kept" for c in rest}).assign(scale="")])
         where = {"section": name, "notebook": paper.about["sections"][name]["notebook"], "paper_id": paper.id}

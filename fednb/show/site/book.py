@@ -20,7 +20,7 @@ from fednb.study.execution import EXECUTED, problems_of, read_executed
 from fednb.study.folders import Abouts, contents_of, page_folder, read_table, remedy
 from fednb.study.measured import precisions
 from fednb.study.paper import Paper, papers, shelf
-from fednb.study.verify import kept_verdicts
+from fednb.study.verify import Judge, kept_verdicts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,12 +43,12 @@ class KeptResults:
     command: str
 
     @classmethod
-    def of(cls, paper: Paper, notebook: str, scale: str) -> KeptResults:
-        """Read kept results with every file checked, and judge them."""
+    def of(cls, paper: Paper, notebook: str, scale: str, judge: Judge | None = None) -> KeptResults:
+        """Read kept results with every file checked, and judge them. judge: as `verify.best` takes it."""
         folder = paper.kept_folder(notebook, scale)
         told = folder / "command.txt"
         command = told.read_text(encoding="utf-8", errors="replace").strip() if told.exists() else ""
-        return cls(scale, folder, checked_runs(folder), kept_verdicts(paper, notebook, scale), command)
+        return cls(scale, folder, checked_runs(folder), kept_verdicts(paper, notebook, scale, judge), command)
 
     @property
     def pictures(self) -> list[Path]:
@@ -93,9 +93,12 @@ class Book:
     shown: KeptResults | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, name: str, scale: str = "") -> Book:
-        """At the given scale, or at the largest at which results are kept or it was executed."""
-        executed = cls._executed(name, scale)
+    def of(cls, name: str, scale: str = "", judge: Judge | None = None) -> Book:
+        """At the given scale, or at the largest at which results are kept or it was executed.
+
+        judge: as `verify.best` takes it.
+        """
+        executed = cls._executed(name, scale, judge)
         first = next((k for k in executed.kept if scale in ("", k.scale)), None)
         if first is None or (executed.scale and SCALES.index(executed.scale) >= SCALES.index(first.scale)):
             return executed
@@ -110,7 +113,7 @@ class Book:
                        wrong=tuple(dict.fromkeys(seen.wrong)))  # fmt: skip
 
     @classmethod
-    def _executed(cls, name: str, scale: str) -> Book:
+    def _executed(cls, name: str, scale: str, judge: Judge | None) -> Book:
         """At the given scale, or at the largest at which it was executed."""
         seen = Reading()
         wanted = [scale] if scale else list(reversed(SCALES))
@@ -119,7 +122,8 @@ class Book:
         seen.wrong += problems_of(page_folder(name, at)) if at else []
         runs: Abouts = seen.or_else({}, lambda: checked_runs(page_folder(name, at))) if copy else {}
         content = copy or seen.or_else(BLANK, lambda: _source(name))
-        return cls(name, at if copy else "", content, runs, tuple(_kept(name, seen)), tuple(dict.fromkeys(seen.wrong)))
+        kept = tuple(_kept(name, seen, judge))
+        return cls(name, at if copy else "", content, runs, kept, tuple(dict.fromkeys(seen.wrong)))
 
     @property
     def url(self) -> str:
@@ -194,13 +198,15 @@ def _source(name: str) -> dict[str, Any]:
         raise error if back in error.what else DamagedFile(file, f"{error.what}; {back}") from None
 
 
-def _kept(name: str, seen: Reading) -> Iterator[KeptResults]:
+def _kept(name: str, seen: Reading, judge: Judge | None) -> Iterator[KeptResults]:
     """What was kept of a notebook, from the largest scale down; what is damaged is left out as a whole."""
     for scale in reversed(SCALES) if (paper := _paper_of(name)) else ():
         folder = papers(paper).kept_folder(name, scale)
         if wrong := problems_of(folder):
             seen.wrong += wrong
-        elif folder.is_dir() and (kept := seen.or_else(None, partial(KeptResults.of, papers(paper), name, scale))):
+            continue
+        read = partial(KeptResults.of, papers(paper), name, scale, judge)
+        if folder.is_dir() and (kept := seen.or_else(None, read)):
             yield kept
 
 

@@ -92,12 +92,12 @@ def papers_page(shelf: list[Paper]) -> SitePage:
     return SitePage("papers.html", "Papers", f'<h1>Papers</h1>\n<ul class="list">{items}</ul>')
 
 
-def paper_page(paper: Paper, books: dict[str, Book]) -> SitePage:
-    """One paper: what it is, which notebook shows which section, and how it was read."""
+def paper_page(paper: Paper, books: dict[str, Book], known: pd.DataFrame | None = None) -> SitePage:
+    """One paper: what it is, which notebook shows which section, and how it was read. known: see `map_lines`."""
     url, about = _of_paper(paper.id), paper.about
     rows = [
         ["<br>".join(map(escape, line.titles)), _link(books.get(line.notebook), url), str(line.claims),
-         rendered(line.found)] for line in map_of_papers.map_lines(paper)
+         rendered(line.found)] for line in map_of_papers.map_lines(paper, known)
     ]  # fmt: skip
     log = paper.readings.partition("\n")[2]  # without its title
     read = linked(reading_log(log), books, lambda name: href(f"notebooks/{address(name)}.html", url))

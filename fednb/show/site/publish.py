@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -32,7 +33,7 @@ from fednb.show.site.text import needed
 from fednb.study import notebooks
 from fednb.study.measured import not_run
 from fednb.study.paper import Paper, papers, shelf
-from fednb.study.verify import BEST, recalled
+from fednb.study.verify import BEST, Judge, kept_section, recalled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,8 +74,8 @@ def publish(out: Path, scale: str = "") -> Site:
 
 
 def _publish(out: Path, scale: str) -> Site:
-    others = _others(out)
-    books = [Book.of(name, scale) for name in notebooks.names()]
+    others, judge = _others(out), cache(kept_section)
+    books = [Book.of(name, scale, judge) for name in notebooks.names()]
     if not any(book.scale or book.wrong for book in books):
         at = f" at scale {scale}" if scale else ""
         raise NothingExecuted(
@@ -83,7 +84,7 @@ def _publish(out: Path, scale: str) -> Site:
         )
     seen = Reading([line for book in books for line in book.wrong])
     with bar_of(len(books), "site", unit="notebook") as bar:
-        pages = list(_pages(books, scale, bar, seen))
+        pages = list(_pages(books, scale, bar, seen, judge))
     with _instead_of(out) as fresh:
         _write(pages, fresh)
         seen.wrong += _too_large(fresh)
@@ -91,9 +92,9 @@ def _publish(out: Path, scale: str) -> Site:
     return Site(out / "index.html", tuple(dict.fromkeys(seen.wrong)))
 
 
-def _pages(books: list[Book], scale: str, bar: Bar, seen: Reading) -> Iterator[SitePage]:
+def _pages(books: list[Book], scale: str, bar: Bar, seen: Reading, judge: Judge) -> Iterator[SitePage]:
     known = [papers(id) for id in papers().index] + _study()
-    found = claims(known, {book.name: book for book in books}, scale, seen)
+    found = claims(known, {book.name: book for book in books}, scale, seen, judge)
     rows = found.reset_index().to_dict("records")
     pictures: list[Picture] = []
     for at, book in enumerate(books):
@@ -108,7 +109,7 @@ def _pages(books: list[Book], scale: str, bar: Bar, seen: Reading) -> Iterator[S
     yield from report_page(known, [book.name for book in books])
     yield notebooks_page(books, titles)
     yield papers_page(known)
-    yield from (paper_page(paper, {book.name: book for book in books}) for paper in known)
+    yield from (paper_page(paper, {book.name: book for book in books}, found) for paper in known)
     yield methods_page(known)
     yield gallery_page(pictures, titles)
     yield benchmarks_page(home() / "bench", seen)
@@ -125,8 +126,8 @@ def _of(book: Book, rows: list[Row]) -> list[Row]:
     return [row for row in rows if row["notebook"] == book.name]
 
 
-def claims(known: list[Paper], books: dict[str, Book], scale: str, seen: Reading) -> pd.DataFrame:
-    """All claims, judged on what executed notebooks measured, each beside what was kept."""
+def claims(known: list[Paper], books: dict[str, Book], scale: str, seen: Reading, judge: Judge) -> pd.DataFrame:
+    """All claims, judged on what executed notebooks measured, each beside what was kept. judge: of what was kept."""
     import pandas as pd
 
     todo = [(paper, name) for paper in known for name in dict.fromkeys(claim.section for claim in paper.claims())]
@@ -135,7 +136,7 @@ def claims(known: list[Paper], books: dict[str, Book], scale: str, seen: Reading
         for paper, name in todo:
             book = books.get(paper.about["sections"][name]["notebook"])
             executed = book.scale if book and not book.shown else ""
-            tables.append(_recalled(paper, name, executed or scale or SCALES[0]))
+            tables.append(_recalled(paper, name, executed or scale or SCALES[0], judge))
             bar.update()
     found = pd.concat(tables)
     seen.wrong += dict.fromkeys(_failure(row) for row in found.to_dict("records") if row["failed"])
@@ -149,10 +150,10 @@ def _failure(row: Row) -> str:
     return row["failed"] if "`fednb " in row["failed"] else whole
 
 
-def _recalled(paper: Paper, name: str, scale: str) -> pd.DataFrame:
+def _recalled(paper: Paper, name: str, scale: str, judge: Judge) -> pd.DataFrame:
     """The claims of one section; where a table behind them cannot be read at all, none of them is judged."""
     try:
-        return recalled(paper, name, scale)
+        return recalled(paper, name, scale, judge)
     except UNREADABLE as error:
         why = " ".join(f"its tables cannot be read ({type(error).__name__}: {error})".split())
     about = {"section": name, "notebook": paper.about["sections"][name]["notebook"], "paper_id": paper.id,

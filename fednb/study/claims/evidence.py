@@ -83,6 +83,7 @@ class Evidence:
         settings = {c.first.key[0]: c.first.where for c in self.comparisons}
         return dict(zip(settings, names_of(list(settings.values())), strict=True))
 
+    @cached_property
     def estimates(self) -> list[Estimate]:
         """One for each comparison; the standard deviation is pooled, but a noisier setting has its own."""
         pools: dict[tuple[object, ...], list[Comparison]] = defaultdict(list)
@@ -124,20 +125,20 @@ class Evidence:
         fails = seen.p_larger(first.bound)
         return Estimate(seen.log, nan, 0.0, first.bound, holds, fails, nan, True, name, limits=seen.bounds)
 
-    def by_setting(self, estimates: list[Estimate]) -> dict[frozenset, tuple[float, float]]:
+    def by_setting(self) -> dict[frozenset, tuple[float, float]]:
         """The two p-values of each setting."""
         found: dict[frozenset, list[tuple[str, Estimate]]] = {key: [] for key in self.names}
-        for c, e in self._pairs(estimates):
+        for c, e in self._pairs():
             found[c.first.key[0]].append((c.first.option, e))
         return {key: self._combined(several) for key, several in found.items()}
 
     def truth(self) -> dict[str, bool]:
         """Whether each setting is as the sentence says, for numbers that are certain."""
-        settings = self.by_setting(self.estimates())
+        settings = self.by_setting()
         return {self.names[key]: holds < fails for key, (holds, fails) in settings.items()}
 
-    def _pairs(self, estimates: list[Estimate]) -> list[tuple[Comparison, Estimate]]:
-        return list(zip(self.comparisons, estimates, strict=True))
+    def _pairs(self) -> list[tuple[Comparison, Estimate]]:
+        return list(zip(self.comparisons, self.estimates, strict=True))
 
     def _combined(self, estimates: list[tuple[str, Estimate]]) -> tuple[float, float]:
         """The p-values of several comparisons together: all of an option have to hold, and one option is enough."""
@@ -193,8 +194,7 @@ class Evidence:
         """The outcome ("holds", "average", "fails" or "open") and the number that it rests on."""
         if _too_few_for_spreads(self.comparisons):
             return "open", self.averages()[0][1]
-        estimates = self.estimates()
-        settings = self.by_setting(estimates)
+        settings = self.by_setting()
         averages = self.averages()
         average = self._combined(averages) if len(settings) > 1 and averages else (1.0, 1.0)
         holds, fails = zip(*settings.values(), strict=True)
@@ -202,7 +202,7 @@ class Evidence:
         if outcome == "fails" and average[1] < min(fails):
             return outcome, _failing(averages)
         own: dict[frozenset, list[tuple[str, Estimate]]] = {key: [] for key in settings}
-        for c, e in self._pairs(estimates):
+        for c, e in self._pairs():
             own[c.first.key[0]].append((c.first.option, e))
         if outcome == "fails":
             return outcome, _failing(own[list(settings)[int(np.argmin(fails))]])

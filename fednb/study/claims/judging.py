@@ -183,7 +183,7 @@ def _numbers(on: Estimate | None, printed: list[Comparison]) -> dict[str, float]
 def _in_words(evidence: Evidence, absent: list[str]) -> str:
     """What was seen, setting by setting: the comparison on which it hangs, with its interval."""
     settings: dict[frozenset, list[tuple[Comparison, Estimate]]] = defaultdict(list)
-    for c, e in zip(evidence.comparisons, evidence.estimates(), strict=True):
+    for c, e in zip(evidence.comparisons, evidence.estimates, strict=True):
         if not c.first.veto:
             settings[c.first.key[0]].append((c, e))
     said = []
