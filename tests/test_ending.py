@@ -19,7 +19,15 @@ def test_a_signal_is_an_interrupt_with_a_number():
     assert exit_status(KeyboardInterrupt()) == 130 and farewell(KeyboardInterrupt()).startswith("interrupted; ")
 
 
-def test_a_second_signal_waits_until_all_is_saved():
+@pytest.fixture
+def heard():
+    """SIGHUP as a terminal sends it: under nohup it is ignored from the start."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+def test_a_second_signal_waits_until_all_is_saved(heard):
     saved = []
     with pytest.raises(Ended), saving_signals():
         try:
