@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -43,10 +44,11 @@ def workers(machines, tmp_path_factory):
 
 
 def command(*words, **more):
-    """The command `fednb` in a process of its own."""
+    """The command `fednb` in a process of its own, which hears Ctrl-C also in the background of a shell."""
     more = {"PYTHONPATH": str(HERE.parent)} | more
+    hears = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     return subprocess.Popen([sys.executable, "-m", "fednb", *map(str, words)], env={**os.environ, **more},
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+                            preexec_fn=hears, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
 
 
 def own_file(folder, methods="['FedAvg']", rounds=4, seeds="0, 1"):

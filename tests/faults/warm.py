@@ -106,6 +106,8 @@ def _forked(call: dict[str, Any]) -> int:
     if pid := os.fork():
         return pid
     code = 70
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # as a command in a terminal has them: in the background
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # of a shell, or under nohup, both would be ignored
     try:
         for number, end in ((1, "out"), (2, "err")):
             os.dup2(os.open(f"{call['name']}.{end}", os.O_WRONLY | os.O_CREAT, 0o600), number)
