@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-
 import pytest
 from faults import census
 
@@ -21,10 +18,9 @@ def pytest_collection_modifyitems(config, items):
 @pytest.fixture(scope="session", autouse=True)
 def mark():
     """Processes started from here on carry it, and none of them is left at the end."""
-    os.environ[census.MARK] = secrets.token_hex(8)
-    yield
-    assert not census.left(lambda: census.marked(os.environ[census.MARK])), "processes are left"
-    del os.environ[census.MARK]
+    with census.marking() as mark:
+        yield
+        assert not census.left(lambda: census.marked(mark)), "processes are left"
 
 
 @pytest.fixture(scope="module")

@@ -13,15 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fednb.base.files import atomically
+from fednb.flower.local import free_port
 
 PATIENCE = 180.0  # seconds for what takes one or two where nothing else runs
 HERE = Path(__file__).parent
-
-
-def free_port() -> int:
-    with socket.socket() as line:
-        line.bind(("127.0.0.1", 0))
-        return line.getsockname()[1]
 
 
 def wait_until(true, what: str, patience: float = PATIENCE):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 MARK = "FEDNB_CENSUS"
@@ -13,6 +15,16 @@ SHARED = Path("/dev/shm")
 OURS = re.compile(r"fednb|psm_|torch_")
 TEMPORARY = re.compile(r"^\..*\.(new|old|tmp)")  # hidden, and called fresh or old: what a write beside leaves behind
 PATIENCE = 60.0  # seconds in which processes that are ending may end, also on a busy machine
+
+
+@contextmanager
+def marking() -> Iterator[str]:
+    """Processes that are started in the block carry a mark, which it gives: `marked` finds them by it."""
+    os.environ[MARK] = secrets.token_hex(8)
+    try:
+        yield os.environ[MARK]
+    finally:
+        del os.environ[MARK]
 
 
 def marked(mark: str, but: frozenset[int] = frozenset()) -> list[str]:

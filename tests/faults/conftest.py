@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import secrets
 import sys
 from collections import Counter
 
@@ -38,9 +37,8 @@ def pytest_terminal_summary(terminalreporter):
 @pytest.fixture(scope="session")
 def mark():
     """Processes started from here on carry it."""
-    os.environ[census.MARK] = secrets.token_hex(8)
-    yield os.environ[census.MARK]
-    del os.environ[census.MARK]
+    with census.marking() as mark:
+        yield mark
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 from pathlib import Path
 
@@ -22,10 +21,9 @@ def pytest_collection_modifyitems(config, items):
 @pytest.fixture(scope="session")
 def mark():
     """Processes started from here on carry it; at the end none of them is left."""
-    os.environ[census.MARK] = secrets.token_hex(8)
-    yield
-    assert not census.left(lambda: census.marked(os.environ[census.MARK])), "processes are left"
-    del os.environ[census.MARK]
+    with census.marking() as mark:
+        yield
+        assert not census.left(lambda: census.marked(mark)), "processes are left"
 
 
 @pytest.fixture(scope="session")
