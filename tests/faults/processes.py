@@ -88,7 +88,7 @@ def _weights(engine: str, store: Path) -> str:
 def ended(signals: list[int], engine: str, everyone: bool = False, nohup: bool = False) -> dict[str, Any]:
     """`fednb run`, which gets signals one after another when it has finished some rounds; everyone: its workers too.
 
-    Saving is put off until it must be. Returns the exit code, the rounds that were finished and the rounds saved.
+    Saving is put off until it must be, and then lasts until all signals are sent. Returns the exit code, the rounds that were finished and the rounds saved.
     """
     from fednb.cli import commands as cli
     from fednb.runs import experiment
@@ -104,26 +104,35 @@ def ended(signals: list[int], engine: str, everyone: bool = False, nohup: bool =
             for pid in [*(children() if everyone else []), os.getpid()]:
                 os.kill(pid, number)
             time.sleep(0.05)
+        sent.set()
 
+    sent = threading.Event()
     threading.Thread(target=send, daemon=True).start()
     run = experiment.run
     cli.run = lambda *given, **how: run(*given, **how | {"progress": rows.append})
-    with _saving_late():
+    with _saving_late(sent):
         code = cli.main(options(100_000, engine))
     (key,) = (p.name for p in Path(os.environ["FEDNB_STORE"]).glob("runs/*"))
     return {"code": code, "finished": len(rows), "saved": len(experiment.Entry.of(key).history())}
 
 
 @contextmanager
-def _saving_late() -> Iterator[None]:
-    """After its first round a run saves at its end only."""
+def _saving_late(sent: threading.Event) -> Iterator[None]:
+    """After its first round a run saves at its end only, and so slowly that every signal falls into the saving."""
     from fednb.runs import experiment
 
-    before, experiment.Checkpoints.SHARE = experiment.Checkpoints.SHARE, 1e-9
+    class Late(experiment.Checkpoints):
+        SHARE = 1e-9
+
+        def __exit__(self, *error: Any) -> None:
+            assert self.left is not None and sent.wait(60)
+            super().__exit__(*error)
+
+    before, experiment.Checkpoints = experiment.Checkpoints, Late
     try:
         yield
     finally:
-        experiment.Checkpoints.SHARE = before
+        experiment.Checkpoints = before
 
 
 def grid_ended(number: int, after: float) -> dict[str, Any]:
