@@ -88,7 +88,8 @@ def _weights(engine: str, store: Path) -> str:
 def ended(signals: list[int], engine: str, everyone: bool = False, nohup: bool = False) -> dict[str, Any]:
     """`fednb run`, which gets signals one after another when it has finished some rounds; everyone: its workers too.
 
-    Saving is put off until it must be, and then lasts until all signals are sent. Returns the exit code, the rounds that were finished and the rounds saved.
+    Saving is put off until it must be, and then lasts until all signals are sent. Returns the exit code, the rounds
+    that were finished and the rounds saved.
     """
     from fednb.cli import commands as cli
     from fednb.runs import experiment
