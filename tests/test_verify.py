@@ -18,7 +18,7 @@ from fednb.study.measured import JUDGED
 from fednb.study.measurements.registry import MEASUREMENTS
 from fednb.study.page import Page
 from fednb.study.paper import Paper
-from fednb.study.report import report
+from fednb.study.verdict_text import for_terminal
 from fednb.study.verify import BEST, in_columns, recalled, verify, verify_kept
 
 PAPER = """
@@ -191,10 +191,10 @@ def told_rows(count, **more):
 
 def test_many_claims_that_only_ran_are_counted():
     """A screen instead of hundreds of lines; those that say something are told, and --full tells all."""
-    text = report(told_rows(30))
+    text = for_terminal(told_rows(30))
     assert "made x: seen" in text and "c7" not in text and "30 ran, 1 seen" in text and "31 holds" in text
-    assert "c7" in report(told_rows(8)) and "c7" in report(told_rows(30), full=True)
-    assert "--full" in text and "--full" not in report(told_rows(30), full=True)
+    assert "c7" in for_terminal(told_rows(8)) and "c7" in for_terminal(told_rows(30), full=True)
+    assert "--full" in text and "--full" not in for_terminal(told_rows(30), full=True)
 
 
 @pytest.mark.parametrize("headlines", [5, 60])
@@ -202,7 +202,7 @@ def test_a_summary_is_a_screen_and_tells_headline_claims_with_sentence_and_rule(
     """Each line is cut at 100 letters; where they are too many, those that say something are left."""
     table = told_rows(200, says="word " * 40, rule="above " * 40)
     table["weight"] = ["headline" if i < headlines or i == 200 else "detail" for i in range(201)]
-    lines = report(table).splitlines()
+    lines = for_terminal(table).splitlines()
     assert len(lines) <= 50 and max(map(len, lines)) == 100
     assert ("made c0: ran" in "\n".join(lines)) == (headlines == 5) and "made c5" not in "\n".join(lines)
     seen = next(i for i, line in enumerate(lines) if line.startswith("made x: seen; kept: holds (paper, n = 3)"))
@@ -227,7 +227,7 @@ def test_what_is_kept_is_judged_and_nothing_is_run(paper, monkeypatch, capsys):
     monkeypatch.setattr("fednb.cli.tables.papers", lambda id: paper)
     assert main(["verify", "made", "--kept", "--scale", "laptop"]) == 0
     assert "made one: seen" in capsys.readouterr().out
-    monkeypatch.setattr("fednb.study.report.SCREEN", 5)
+    monkeypatch.setattr("fednb.study.verdict_text.SCREEN", 5)
     assert main(["verify", "made", "--kept", "--full"]) == 0 and "made two: not run" in capsys.readouterr().out
     assert main(["verify", "made", "--kept"]) == 0 and "made two" not in capsys.readouterr().out
     assert main(["verify", "made", "--kept", "--seeds", "0"]) == 2

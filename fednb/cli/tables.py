@@ -19,8 +19,8 @@ from fednb.runs.store import home
 from fednb.show.site.claims import claims_page
 from fednb.study.paper import Paper, papers
 from fednb.study.plan import has_grid, planned
-from fednb.study.report import report
 from fednb.study.selection import Selection
+from fednb.study.verdict_text import for_terminal
 from fednb.study.verify import asked_claims, check_writable, verify, verify_kept, verify_within
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def do_verify(asked: argparse.Namespace) -> int:
         return _tell_time(asked, several)
     files = _files(asked)
     found = _verified(asked, several)
-    print(report(found, asked.full))
+    print(for_terminal(found, asked.full))
     if "csv" in files:
         atomically(files["csv"], found.to_csv())
     if "html" in files:

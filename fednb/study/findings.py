@@ -19,8 +19,8 @@ from fednb.study.forest import drawing
 from fednb.study.ledger import Account
 from fednb.study.map import TITLES, MapLine
 from fednb.study.paper import Paper
-from fednb.study.report import HEADLINE, interval, short
 from fednb.study.times import GPU
+from fednb.study.verdict_text import HEADLINE, interval, short
 from fednb.study.verify import BEST
 
 Row = dict[str, Any]  # a claim with its evidence, as `rows_of` gives it

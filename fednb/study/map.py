@@ -18,7 +18,7 @@ from fednb.study import notebooks
 from fednb.study.claims import OUTCOMES, outcome_class
 from fednb.study.claims.claim import WEIGHTS
 from fednb.study.paper import Paper, papers
-from fednb.study.report import interval, short
+from fednb.study.verdict_text import interval, short
 from fednb.study.verify import best
 
 if TYPE_CHECKING:

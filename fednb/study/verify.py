@@ -27,8 +27,8 @@ from fednb.study.measurements.registry import measurement_named
 from fednb.study.page import Page, abouts
 from fednb.study.paper import Paper
 from fednb.study.plan import Need, Section, has_grid, needed, planned, sections
-from fednb.study.report import in_columns  # noqa: F401  (prints the table that `verify` gives)
 from fednb.study.selection import Selection
+from fednb.study.verdict_text import in_columns  # noqa: F401  (prints the table that `verify` gives)
 
 if TYPE_CHECKING:
     import pandas as pd

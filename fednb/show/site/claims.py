@@ -11,7 +11,7 @@ from fednb.base.version import __version__
 from fednb.runs.grid import SCALES
 from fednb.show.site.pages import address
 from fednb.study.claims import COLOURS, outcome_class
-from fednb.study.report import interval, short
+from fednb.study.verdict_text import interval, short
 from fednb.study.verify import BEST
 
 if TYPE_CHECKING:

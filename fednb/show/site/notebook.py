@@ -18,8 +18,8 @@ from fednb.show.site.pages import Found, Picture, SitePage, address, facts, figu
 from fednb.show.site.safe import harmless
 from fednb.show.site.text import linked, rendered, slug, without_markup
 from fednb.study.forest import forest
-from fednb.study.report import interval
-from fednb.study.report import short as shortened
+from fednb.study.verdict_text import interval
+from fednb.study.verdict_text import short as shortened
 
 WARNING = re.compile(r"\w*Warning: .*")
 HEADING = re.compile(r'<h([23]) id="([^"]+)">(.*?)</h\1>', re.DOTALL)

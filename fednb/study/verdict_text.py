@@ -23,7 +23,7 @@ MORE = ("`--full` prints every claim with its numbers, `--claim ID` one of them;
         "papers and runs nothing")  # fmt: skip
 
 
-def report(table: pd.DataFrame, full: bool = False) -> str:
+def for_terminal(table: pd.DataFrame, full: bool = False) -> str:
     """A table of verdicts for a terminal of 100 letters: all of it where that fits a screen, or else a summary.
 
     The summary counts the verdicts of each paper and tells the claims of most weight with their sentences and rules.
@@ -116,7 +116,7 @@ def interval(row: dict[str, Any], of: str = "") -> str:
 
     row: of a table of verdicts. of: what the names of its columns begin with, such as "best_".
 
-    >>> from fednb.study.report import interval
+    >>> from fednb.study.verdict_text import interval
     >>> interval({"effect": 1.234, "low": 0.3, "high": 2.1})
     '1.23 [0.3, 2.1]'
     """
