@@ -211,9 +211,10 @@ def _rows(where: str, entry: str | dict[str, Any], described: dict[str, Any]) ->
     label, own, tune = about.pop("label", ""), about.pop("setting", {}), about.pop("tune", None)
     about.pop("scales", None)
     made, sweep = method(**about), described.get("sweep", {})
-    names = [name for name in sweep if name in made.parameters() and name not in about]
+    parameters = made.parameters()
+    names = [name for name in sweep if name in parameters and name not in about]
     given = {*about, *own, *names}
-    open_to = {name for name in (*SHARED, *made.parameters()) if name not in given}
+    open_to = {name for name in (*SHARED, *parameters) if name not in given}
     if tune and (unknown := [name for name in tune if name not in open_to]):
         raise BadGrid(f"{where}: {label or made.name} has no {shown(unknown[0])} to tune, or it is given")
     wanted = described.get("tune", {}) if tune is None else tune
