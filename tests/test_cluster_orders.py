@@ -31,6 +31,7 @@ from fednb.runs.grid import Grid
 from fednb.runs.merging import import_runs
 from fednb.runs.store import Entry
 from fednb.runs.together import Wanted
+from fednb.study.jobs import follow
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -232,6 +233,15 @@ def test_without_dask_one_line_says_what_to_install(monkeypatch, capsys):
 def test_an_address_that_is_none_is_refused():
     with pytest.raises(NoCluster, match="name its scheduler"):
         Connection("somewhere")
+
+
+def test_it_is_refused_also_where_no_run_is_missing():
+    grid = Grid.of("small", "smoke", dict(setting=SETTING, methods=["FedAvg"], seeds=[0]))
+    grid.run()
+    with pytest.raises(NoCluster, match="name its scheduler"):
+        grid.run(on="somewhere")
+    with pytest.raises(NoCluster, match="name its scheduler"):
+        list(follow([], [], "small", on="somewhere"))
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from fednb.base.progress import Bar, bar_of, duration
 from fednb.engines import device_of
 from fednb.runs import together
 from fednb.runs.cluster import dispatch
+from fednb.runs.cluster.connection import checked
 from fednb.runs.experiment import Run, run, run_of
 from fednb.runs.grid import Grid
 from fednb.runs.own_grid import FILE, grid_of_file
@@ -109,6 +110,8 @@ def follow(
     there is one line for each run, with its name. until: a `time.monotonic()` after which no further round is begun.
     on: the address of a Dask scheduler, or its file; the runs are made there. needs_gpu: there by workers with a GPU.
     """
+    if on:
+        checked(on)  # said also where no run is missing
     if not wanted:
         return
     watched = sys.stderr.isatty()

@@ -16,7 +16,7 @@ from fednb.base.inputs import one_line
 from fednb.base.processes.shared import NotSendable, packed
 from fednb.runs.cluster import failures
 from fednb.runs.cluster.admission import Admission, Say, on_stderr, token
-from fednb.runs.cluster.connection import Connection, NoCluster, by_name, in_thread, killed_worker
+from fednb.runs.cluster.connection import Connection, NoCluster, by_name, checked, in_thread, killed_worker
 from fednb.runs.cluster.orders import Answer, Order, bundles, bytes_of, task_of
 from fednb.runs.cluster.worker import GPU, MEMORY, scratch
 from fednb.runs.experiment import Run, run_of
@@ -61,6 +61,7 @@ def run_all(
     that fails by itself is not tried again. Leaving the iteration early takes back what nobody else wants: runs at work
     stop after their present round. Where this process is lost, the scheduler notices and does the same.
     """
+    checked(on)  # said also where the store has every run
     runs = [run_of(each.setting, each.method, each.seed, each.probe) for each in wanted]
     places: dict[str, list[int]] = {}
     for i, run in enumerate(runs):
