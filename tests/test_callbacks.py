@@ -8,8 +8,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 import fednb as fn
+from fednb.base.imports import NotInstalled
 from fednb.engines.setting import Setting
-from fednb.runs.callbacks.callback import NotInstalled
 from fednb.runs.callbacks.tensorboard import _checksum, crc32c
 
 SMALL = Setting(samples=100, clients=4, participation=0.5, rounds=3, epochs=1, batch=25, evaluate_every=3)

@@ -1,4 +1,8 @@
-"""Things by import path: "my_package.nets:Net" is what the name `Net` of the module `my_package.nets` stands for."""
+"""Things that are imported when they are asked for.
+
+By import path: "my_package.nets:Net" is what the name `Net` of the module `my_package.nets` stands for. And packages
+that fednb can do without.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 from fednb.base.inputs import closest, one_line, shown
@@ -17,6 +22,10 @@ PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 
 class BadImport(ValueError):
     """An import path behind which nothing is found."""
+
+
+class NotInstalled(ImportError):
+    """Something was asked for whose package, an extra of fednb, is not installed."""
 
 
 def is_import_path(text: Any) -> bool:
@@ -53,6 +62,18 @@ def imported(path: str) -> Any:
             raise BadImport(f"{shown(path)}: {module_name} has no {name!r}; closest: {there}")
         found = getattr(found, name)
     return found
+
+
+def installed(package: str, what: str, extra: str = "") -> ModuleType:
+    """A package that is imported when it is needed; NotInstalled, in one line, where it is not there.
+
+    what: what needs it. extra: the extra of fednb that brings it.
+    """
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        how = f"pip install 'fednb[{extra}]'" if extra else f"pip install {package}"
+        raise NotInstalled(f"{what} needs the package {package}, which is not installed: `{how}`") from error
 
 
 @contextmanager

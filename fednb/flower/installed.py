@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
 
-from fednb.runs.callbacks.callback import NotInstalled
+from fednb.base.imports import installed
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}  # for every process that imports Flower
 
@@ -13,7 +12,4 @@ QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}  # for
 def need_flower() -> None:
     """Switch Flower's telemetry off and import it; NotInstalled, in one line, where it is not installed."""
     os.environ.update(QUIET)
-    try:
-        import_module("flwr")
-    except ImportError:
-        raise NotInstalled("Flower is not installed: `pip install 'fednb[flower]'`") from None
+    installed("flwr", "a federation of Flower", "flower")

@@ -6,7 +6,8 @@
 1 2
 """
 
-from fednb.runs.callbacks.callback import Callback, NotInstalled
+from fednb.base.imports import NotInstalled
+from fednb.runs.callbacks.callback import Callback
 from fednb.runs.callbacks.mlflow import MLflow
 from fednb.runs.callbacks.tensorboard import TensorBoard
 from fednb.runs.callbacks.wandb import WandB

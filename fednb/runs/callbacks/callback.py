@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from importlib import import_module
 from math import isfinite
-from types import ModuleType
 from typing import Any
 
 from fednb.runs.result import Run
 
 Watch = Callable[[dict[str, Any]], None]
-
-
-class NotInstalled(ImportError):
-    """Something was asked for whose package, an extra of fednb, is not installed."""
 
 
 class Callback:
@@ -77,14 +71,6 @@ def _end(one: Callback, now: Callable[[], Run]) -> None:
 def numbers(row: dict[str, Any]) -> dict[str, float]:
     """The finite numbers of a row by name, without its round: what a log can draw."""
     return {k: float(v) for k, v in row.items() if k != "round" and v is not None and isfinite(v)}
-
-
-def installed(name: str, what: str) -> ModuleType:
-    """A package that is imported when it is needed; NotInstalled, in one line, where it is not there."""
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise NotInstalled(f"{what} needs the package {name}, which is not installed: `pip install {name}`") from error
 
 
 def title(run: Run) -> str:

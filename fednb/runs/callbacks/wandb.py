@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fednb.base.files import new_folder
-from fednb.runs.callbacks.callback import Callback, installed, numbers, title
+from fednb.base.imports import installed
+from fednb.runs.callbacks.callback import Callback, numbers, title
 from fednb.runs.result import Run
 
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fednb.base.imports import installed
 from fednb.base.inputs import one_line, shown
-from fednb.runs.callbacks.callback import NotInstalled
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -126,8 +126,4 @@ def killed_worker() -> Any:
 
 
 def _dask() -> Any:
-    try:
-        import distributed
-    except ImportError:
-        raise NotInstalled("a cluster needs Dask, which is not installed: pip install 'fednb[cluster]'") from None
-    return distributed
+    return installed("distributed", "a Dask cluster", "cluster")
