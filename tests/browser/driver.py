@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 WIDE, NARROW = (1400, 900), (1024, 768)  # windows, in pixels
 RUN_S = 120  # an explorer is ready in 5 to 20 s; more only on a machine with other work
-ANSWER_S = 10  # a picture follows its control in well under a second
+ANSWER_S = 60  # a picture follows its control in well under a second; more only as above
 SETTLED_S = 0.2  # nothing new for so long: what is shown belongs to the last move
 KEYS = {  # one step on, one step back
     "slider": (("ArrowRight",), ("ArrowLeft",)),  # up and down would choose another cell of the notebook

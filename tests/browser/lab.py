@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-START_S = 90  # a server starts in 8 s; much longer only where everything else runs at the same time
+START_S = 300  # a server starts in 8 s; much longer only where everything else runs at the same time
 SETTINGS = {
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
     "@jupyterlab/notebook-extension:tracker": {"autoStartDefaultKernel": True},  # else it may ask which one

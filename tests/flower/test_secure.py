@@ -45,7 +45,7 @@ def test_a_federation_with_certificates_and_keys(quick, store, tmp_path):
         folder = tmp_path / "server"
         project = write_project(tmp_path / "secure", config("FedAvg", folder, participation=1.0, rounds=1), own=False)
         finished(federation.submit(project))
-        stranger, until = f"node-{CLIENTS}", time.monotonic() + 60
+        stranger, until = f"node-{CLIENTS}", time.monotonic() + 180
         while federation.processes[stranger].poll() is None and time.monotonic() < until:
             time.sleep(0.2)
         assert federation.processes[stranger].poll() not in (None, 0), federation.log(stranger).read_text()

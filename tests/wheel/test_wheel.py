@@ -90,11 +90,11 @@ def test_lab_opens_the_copies_on_this_machine_only(installed, before):
         server = _server(installed.user / "runtime" / f"jpserver-{lab.pid}.json", lab, installed.user / "lab.log")
         assert server["hostname"] == "127.0.0.1" and server["root_dir"] == str(folder)
         ask = Request(f"{server['url']}api/contents/fedfft", headers={"Authorization": "token token"})
-        shown = json.load(urlopen(ask, timeout=30))["content"]
+        shown = json.load(urlopen(ask, timeout=180))["content"]
         assert "01_fig1_perturbation_spectra.ipynb" in {entry["name"] for entry in shown}
     finally:
         lab.send_signal(signal.SIGTERM)
-        lab.wait(30)
+        lab.wait(180)
 
 
 def _server(file, process, log):
