@@ -255,6 +255,24 @@ def test_every_control_is_another_duel(name, value):
     assert changed == {"first": [True, False], "second": [False, True]}.get(name, [True, True])
 
 
+@pytest.mark.parametrize(
+    "partition, slider", [("pathological(classes=3)", None), ("dirichlet-client(alpha=0.003)", 0.003), ("iid", None)]
+)
+def test_the_partition_of_the_setting_stays(partition, slider):
+    explorer = LiveRun(*NAMES, base=BASE.but(partition=partition), device="cpu")
+    assert getattr(explorer.controls.get("alpha"), "value", None) == slider
+    (setting,) = {side.setting for side in explorer.duel(explorer.values).sides}
+    assert setting.partition == BASE.but(partition=partition).partition
+
+
+def test_alpha_moves_the_partition_of_the_setting():
+    explorer = LiveRun(*NAMES, base=BASE.but(partition="dirichlet(alpha=0.3)"), device="cpu")
+    explorer.controls["alpha"].value = 2.0
+    assert str(explorer.duel(explorer.values).sides[0].setting.partition) == "dirichlet(alpha=2.0, minimum=10)"
+    asked = LiveRun(*NAMES, base=BASE.but(partition="iid"), alpha=2.0, device="cpu")
+    assert str(asked.duel(asked.values).sides[0].setting.partition) == "dirichlet-client(alpha=2.0)"
+
+
 def test_a_method_against_itself_is_refused():
     explorer = live()
     explorer.controls["second"].value = "FedAvg"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html import escape
-from math import isfinite
+from math import ceil, floor, isfinite, log10
 from typing import TYPE_CHECKING, Any
 
 import ipywidgets as w
@@ -12,6 +13,7 @@ from fednb.algorithms.catalogue import CATALOGUE, method
 from fednb.base.progress import bar_of, duration
 from fednb.core.rounds import Method
 from fednb.data import sources
+from fednb.data.partition import DirichletClient, Partition
 from fednb.engines.setting import Setting
 from fednb.runs.experiment import Run
 from fednb.show.explore.beforehand import move
@@ -68,18 +70,23 @@ class Sheet:
 
 
 class LiveRun(Explorer):
-    """Two methods and a setting; Start, and see both learn. What is paused or finished is in the store."""
+    """Two methods and a setting; Start, and see both learn. What is paused or finished is in the store.
+
+    The partition is that of the setting, and its alpha a slider where it has one. alpha: Dirichlet's over clients with
+    this alpha instead.
+    """
 
     title = "Two methods, live"
 
     def __init__(
         self, first: str | Method = "FedAvg", second: str | Method = "FedSAM", base: Setting | None = None,
-        alpha: float = 0.1, seed: int = 0, device: str = "auto",
+        alpha: float | None = None, seed: int = 0, device: str = "auto",
     ) -> None:  # fmt: skip
-        self.base = base or Setting(**RUNS["smoke"])
+        given_base = base or _of_scale("smoke")
+        self.base = given_base if alpha is None else given_base.but(partition=DirichletClient(alpha))
         given = [method(each) for each in (first, second)]
         self.methods = {name: method(name) for name in CATALOGUE} | {each.name: each for each in given}
-        super().__init__(_controls(given, list(self.methods), self.base, alpha, seed))
+        super().__init__(_controls(given, list(self.methods), self.base, seed))
         self.device, self.sheet = device, Sheet()
         self.runs: list[Run] = []  # those that were kept
         self._duels: dict[Any, Duel] = {}
@@ -92,14 +99,16 @@ class LiveRun(Explorer):
     @classmethod
     def at(cls, scale: str, rounds: int | None = None, **chosen: Any) -> LiveRun:
         """In the setting of a scale, with its number of rounds or another."""
-        return cls(base=Setting(**RUNS[scale] | ({"rounds": rounds} if rounds else {})), **chosen)
+        base = _of_scale(scale)
+        return cls(base=base.but(rounds=rounds) if rounds else base, **chosen)
 
     def duel(self, values: Values) -> Duel:
         """The runs that these values describe, with what the store has of them."""
         try:
-            setting = self.base.but(
-                partition=f"dirichlet-client({values['alpha']})", **{name: values[name] for name in OF_SETTING}
-            )
+            partition: Any = self.base.partition
+            if "alpha" in values:
+                partition = replace(partition, alpha=values["alpha"])
+            setting = self.base.but(partition=partition, **{name: values[name] for name in OF_SETTING})
             identity = (setting, values["first"], values["second"], values["seed"])
             if identity not in self._duels:
                 chosen = [self.methods[values[which]] for which in ("first", "second")]
@@ -266,15 +275,26 @@ def _kept(side: Side) -> str:
             f"<code>fednb show {side.run.key}</code>, or<br><code>{escape(side.code())}</code></p>")  # fmt: skip
 
 
-def _controls(
-    given: list[Method], names: list[str], base: Setting, alpha: float, seed: int
-) -> dict[str, w.ValueWidget]:
+def _of_scale(scale: str) -> Setting:
+    return Setting(**RUNS[scale], partition=DirichletClient(0.1))
+
+
+def _alpha(partition: Partition) -> dict[str, w.ValueWidget]:
+    """A slider for the partition's alpha; none where it has none."""
+    value: Any = getattr(partition, "alpha", None)
+    if value is None:
+        return {}
+    low, high = min(-2, floor(log10(value))), max(2, ceil(log10(value)))
+    return {"alpha": w.FloatLogSlider(value=value, min=low, max=high, step=0.1, readout_format=".3g", **slim("alpha"))}
+
+
+def _controls(given: list[Method], names: list[str], base: Setting, seed: int) -> dict[str, w.ValueWidget]:
     here = [name for name in sources.names() if sources.available(name) and not sources.find(name).text]
     return {
         "first": w.Dropdown(options=names, value=given[0].name, **slim("first")),
         "second": w.Dropdown(options=names, value=given[1].name, **slim("second")),
         "data": w.Dropdown(options=list(dict.fromkeys([*here, base.data])), value=base.data, **slim("data")),
-        "alpha": w.FloatLogSlider(value=alpha, min=-2, max=2, step=0.1, readout_format=".3g", **slim("alpha")),
+        **_alpha(base.partition),
         "clients": w.IntSlider(value=base.clients, min=4, max=100, **slim("clients")),
         "rounds": w.IntSlider(value=base.rounds, min=2, max=max(100, base.rounds), **slim("rounds")),
         "lr": w.FloatLogSlider(value=base.lr, min=-3, max=0, step=0.1, readout_format=".3g", **slim("lr")),
