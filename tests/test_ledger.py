@@ -1,6 +1,7 @@
 """The page of what was run at paper scale and what is missing, of a paper made for it."""
 
 import json
+import shutil
 
 import pytest
 
@@ -70,6 +71,22 @@ def test_a_section_that_is_complete_lacks_nothing_and_what_nobody_measured_has_a
     grid = paper.folder / "grids" / "table1.toml"
     grid.write_text(grid.read_text() + 'setting = { model = "cnn5" }\n')
     assert rows(ledger(accounts_of(paper)))["table1"][3].endswith(" *")
+
+
+def test_what_kept_runs_have_tuned_is_known_without_the_store(paper, tmp_path, monkeypatch):
+    """Three trials and the two runs with the rate that they chose: all made elsewhere, and kept with the paper."""
+    small = 'data = "digits", model = "cnn-small", samples = 60, clients = 3, batch = 20, epochs = 1, rounds = 1'
+    grid = paper.folder / "grids" / "tuned.toml"
+    grid.write_text(f'{grid.read_text()}setting = {{ {small}, precision = "fp32" }}\n')
+    before = rows(ledger(accounts_of(paper)))
+    tuned = paper.grid("tuned", "paper")
+    tuned.tuning.run(device="cpu")
+    assert rows(ledger(accounts_of(paper))) == before  # what only this machine's store has is nobody's
+    tuned.settled().run(device="cpu")
+    shutil.copytree(tmp_path / "store" / "runs", paper.folder / "runs")
+    monkeypatch.setenv("FEDNB_STORE", str(tmp_path / "empty"))
+    assert paper.grid("tuned", "paper").waiting
+    assert rows(ledger(accounts_of(paper)))["tuned"][1:] == ["4", "4", "none"]  # one of the two was a trial, too
 
 
 def test_the_store_of_this_machine_counts_nothing(paper, tmp_path):

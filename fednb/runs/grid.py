@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -70,9 +71,12 @@ class Grid:
         probe = Probe(**described["probe"]) if "probe" in described else None
         return cls(name, scale, cells, probe, trials_of(where, cells, described)).settled()
 
-    def settled(self) -> Grid:
-        """The grid with the parameters that its tuning chose, as far as its trials are finished by now."""
-        return replace(self, cells=settled(self.cells, self.trials)) if self.trials else self
+    def settled(self, kept: Path | None = None) -> Grid:
+        """The grid with the parameters that its tuning chose, as far as its trials are finished by now.
+
+        kept: a folder of runs by their keys, which is looked into instead of the store.
+        """
+        return replace(self, cells=settled(self.cells, self.trials, kept)) if self.trials else self
 
     def at(self, **changes: Any) -> Grid:
         """The grid with other values in some fields of all settings, in its tuning too."""

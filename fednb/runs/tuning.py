@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import inf, nan
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from fednb.base.checks import is_number
 from fednb.base.inputs import shown
 from fednb.runs.cells import MOST_RUNS, SHARED, BadGrid, Cell
 from fednb.runs.experiment import run_of
-from fednb.runs.store import DamagedRun
+from fednb.runs.store import DamagedRun, Entry
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -129,19 +130,24 @@ class Choice:
         ]  # fmt: skip
 
 
-def choices_of(trials: Iterable[Trial]) -> dict[str, Choice]:
-    """By label, what was chosen for each method of which all trials are finished."""
+def choices_of(trials: Iterable[Trial], kept: Path | None = None) -> dict[str, Choice]:
+    """By label, what was chosen for each method of which all trials are finished.
+
+    kept: a folder of runs by their keys, which is looked into instead of the store.
+    """
     by_label: dict[str, list[Trial]] = {}
     for trial in trials:
         by_label.setdefault(trial.cell.label, []).append(trial)
-    return {label: choice for label, mine in by_label.items() if (choice := _choice(label, mine))}
+    return {label: choice for label, mine in by_label.items() if (choice := _choice(label, mine, kept))}
 
 
-def _choice(label: str, trials: list[Trial]) -> Choice | None:
+def _choice(label: str, trials: list[Trial], kept: Path | None) -> Choice | None:
     """The choice for one method; None where a trial is missing, or cannot be read."""
     seen: dict[tuple[Any, ...], list[float]] = {}
     for trial in trials:
         run = run_of(trial.cell.setting, trial.cell.method, trial.cell.seed)
+        if kept is not None:
+            run = replace(run, entry=Entry(run.key, kept / run.key))
         try:
             if run.entry.unfinished:
                 return None
@@ -153,9 +159,9 @@ def _choice(label: str, trials: list[Trial]) -> Choice | None:
     return Choice(label, trials[0].cell.tune, means, len(trials) // len(means), trials[0].by)
 
 
-def settled(cells: tuple[Cell, ...], trials: tuple[Trial, ...]) -> tuple[Cell, ...]:
-    """The cells with the values that tuning chose; those whose tuning is not finished wait."""
-    found = choices_of(trials)
+def settled(cells: tuple[Cell, ...], trials: tuple[Trial, ...], kept: Path | None = None) -> tuple[Cell, ...]:
+    """The cells with the values that tuning chose; those whose tuning is not finished wait. kept: see `choices_of`."""
+    found = choices_of(trials, kept)
     return tuple(_settled(cell, found.get(cell.label)) if cell.tune else cell for cell in cells)
 
 

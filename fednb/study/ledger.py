@@ -86,7 +86,7 @@ def _keys(path: Path) -> set[str]:
 
 
 def _account(paper: Paper, section: str, known: set[str], times: Times) -> Account:
-    grid = paper.grid(section, SCALE)
+    grid = paper.grid(section, SCALE).settled(kept=paper.folder / "runs")
     cells = {_key(grid, cell): cell for part in (grid.tuning, grid) if part is not None for cell in part.cells}
     missing = [cell for key, cell in cells.items() if key not in known]
     costs = [(times.of(cell.setting, cell.method), cell.setting.rounds) for cell in missing]
