@@ -132,7 +132,10 @@ def test_the_finished_part_of_a_grid_is_what_the_store_has():
     first = replace(grid, cells=grid.cells[:1])
     first.run(device="cpu", engine="loop")
     assert grid.finished() == first
-    assert papers("fedfft").page("table1", only="finished").grid.cells == ()
+    nothing = papers("fedfft").page("table1", only="finished")
+    assert nothing.grid.cells == ()
+    with pytest.raises(BadGrid, match="fedfft table1 at smoke scale: nothing of it is run yet"):
+        nothing.run("table1")
     with pytest.raises(BadGrid, match="only = 'done': must be 'finished', or a table such as"):
         papers("fedfft").page("table1", only="done")
 

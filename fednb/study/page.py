@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fednb.base import files
 from fednb.base.files import Contents
 from fednb.metrics.tidy import NOT_A_SETTING, REPORTS, gains
+from fednb.runs.cells import BadGrid
 from fednb.runs.experiment import Run
 from fednb.runs.grid import SCALES, Grid, NeedsGpu, Results
 from fednb.study.claims import Claim, verdict
@@ -95,6 +96,8 @@ class Page:
     def run(self, name: str = "", device: str = "auto") -> Results | StoredResults:
         """Run what is missing of a grid. At paper scale without a GPU: the results that were kept, if any."""
         grid = self.grids[name] if name else self.grid
+        if not grid.cells:
+            raise BadGrid(self._empty(grid))
         try:
             return grid.run(device=device)
         except NeedsGpu as error:
@@ -111,8 +114,11 @@ class Page:
         grid = self.grids[name]
         if grid.cells and not (grid.needs_gpu(device) and not self._has_kept(name)):
             return True
-        print(f"{grid.name} at {self.scale} scale: nothing of it is run yet.")
+        print(f"{self._empty(grid)}.")
         return False
+
+    def _empty(self, grid: Grid) -> str:
+        return f"{grid.name} at {self.scale} scale: nothing of it is run yet"
 
     def _has_kept(self, grid: str) -> bool:
         """Whether a measurement of a grid is among the results that are kept."""
