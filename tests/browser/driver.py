@@ -204,9 +204,20 @@ class Notebook:
         return handle.bounding_box()
 
     def choose(self, label: str, option: str) -> Shown:
-        """Something else in the list with this label; what is shown then."""
+        """An option of the list with this label; what is shown then, which is something else if the option is."""
+        before, other = self.shown(), option != self.chosen(label)
         self.handle(self.control(label)).select_option(label=option)
+        if other and not waited(lambda: self.shown() != before, ANSWER_S):
+            raise DidNotFollow(f"{self.name}: {option} was chosen as {label} and nothing else is shown")
         return self.settle()
+
+    def becomes(self, pictures: str) -> bool:
+        """Whether these pictures come, however long they are computed."""
+        return waited(lambda: self.pictures() == pictures, RUN_S)
+
+    def changes(self, pictures: str) -> bool:
+        """Whether others than these pictures come, however long they are computed."""
+        return waited(lambda: self.pictures() != pictures, RUN_S)
 
     def options(self, label: str) -> list[str]:
         """What the list with this label offers."""

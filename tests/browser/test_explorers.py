@@ -158,8 +158,7 @@ class TestLiveRun(Explorer):
 
     def grows(self, notebook):
         """Whether another picture comes, without a hand on anything."""
-        before = notebook.pictures()
-        return waited(lambda: notebook.pictures() != before, RUN_S)
+        return notebook.changes(notebook.pictures())
 
     def test_it_is_started_paused_resumed_and_kept(self, notebook):
         notebook.write("rounds", "60")
@@ -193,10 +192,12 @@ class TestLandscape(Explorer):
         first, second = (notebook.chosen(label) for label in ("first run", "second run"))
         refused = notebook.choose("first run", second)
         assert "choose two different ones" in refused.words and refused.pictures == before.pictures
-        swapped = notebook.choose("second run", first)
-        assert swapped.pictures != before.pictures and swapped.words not in (before.words, refused.words)
+        notebook.choose("second run", first)
+        assert notebook.changes(before.pictures)
+        assert notebook.settle().words not in (before.words, refused.words)
         notebook.choose("first run", first)
-        assert notebook.choose("second run", second) == before
+        notebook.choose("second run", second)
+        assert notebook.becomes(before.pictures) and notebook.settle() == before
 
     def test_a_surface_is_turned(self, notebook):
         notebook.choose("kind", "surface")
@@ -211,4 +212,4 @@ class TestLandscape(Explorer):
         assert notebook.says("stopped; finished rows are kept")
         assert notebook.shown() == before
         notebook.press_button("Go on")
-        assert waited(lambda: notebook.pictures() != before.pictures, RUN_S)
+        assert notebook.changes(before.pictures)
