@@ -92,6 +92,16 @@ def test_what_cannot_be_captured_is_taken_step_by_step(monkeypatch, capsys):
     assert said.count("a step of SCAFFOLD cannot be captured, and is slower: operation not permitted") == 1
 
 
+def test_a_device_that_failed_while_a_step_was_captured_is_not_asked_again(monkeypatch, capsys):
+    def failed(self, compiled):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered\nmore")
+
+    monkeypatch.setattr(captured.Launched, "_captured", failed)
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        rounds(method("SCAFFOLD"), "graph")
+    assert "slower" not in capsys.readouterr().err
+
+
 def test_a_model_is_tested_by_a_captured_graph_that_runs_share():
     """Another seed's model through the same graph, with the loop's numbers."""
     shared = SharedSteps()

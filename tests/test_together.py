@@ -11,7 +11,7 @@ from fednb.engines.stacked import SharedSteps
 from fednb.runs import together
 from fednb.runs.experiment import run, run_of
 from fednb.runs.grid import Grid
-from fednb.runs.together import Wanted, run_all
+from fednb.runs.together import DeviceFailed, Wanted, run_all
 
 SETTING = fn.Setting(samples=120, clients=4, rounds=3, epochs=1, batch=15, precision="fp64",
                      partition="dirichlet(alpha=0.3, minimum=4)")  # fmt: skip
@@ -77,6 +77,41 @@ def test_a_run_that_fails_is_told_and_the_others_are_made(at_once):
     found = dict(run_all([WANTED[0], bad, WANTED[1]], engine="stacked", device="cpu", at_once=at_once))
     assert "BatchNorm" in str(found[1]) and isinstance(found[1], ValueError)
     assert [found[at].status for at in (0, 2)] == ["finished", "finished"]
+
+
+LASTING = "CUDA error: an illegal memory access was encountered\nSearch for `cudaErrorIllegalAddress' in the manual."
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_after_the_device_has_failed_no_other_run_is_begun(at_once):
+    """The first run meets it in its second round and goes on in another call; one beside it ends before its time."""
+    wanted = [WANTED[0], Wanted(SETTING.but(rounds=500), FEDAVG, 1), *WANTED[2:]]
+    begun, failing = set(), [True]
+
+    def on_round(at, row):
+        begun.add(at)
+        if failing and at == 0 and row["round"] == 1:
+            raise RuntimeError(LASTING)
+
+    found = dict(run_all(wanted, engine="stacked", device="cpu", at_once=at_once, on_round=on_round))
+    assert list(found) == [0] and isinstance(found[0], DeviceFailed) and max(begun) < at_once
+    assert str(found[0]) == (
+        "the GPU has failed (CUDA error: an illegal memory access was encountered); "
+        "the same command goes on after the last saved rounds"
+    )
+    failing.clear()
+    assert len(run_of(SETTING, FEDAVG, 0).rows) == 2
+    [(_, again)] = run_all(wanted[:1], engine="stacked", device="cpu", at_once=at_once, on_round=on_round)
+    assert again.status == "finished"
+
+
+def test_a_grid_whose_device_has_failed_does_not_try_its_runs_one_by_one(monkeypatch):
+    grid = Grid.of("two", "smoke", {"setting": SETTING.plain(), "methods": ["FedAvg"], "seeds": [0, 1]})
+    monkeypatch.setattr("fednb.runs.grid.run_all", lambda wanted, **how: [(0, DeviceFailed(RuntimeError(LASTING)))])
+    monkeypatch.setattr("fednb.runs.grid.device_of", lambda device: type("Device", (), {"type": "cuda"}))
+    with pytest.raises(DeviceFailed, match="illegal memory access"):
+        grid.run(device="cpu")
+    assert run_of(SETTING, FEDAVG, 0).rows == []
 
 
 def test_whoever_stops_listening_stops_the_runs_and_loses_no_round():

@@ -22,7 +22,7 @@ from fednb.engines.captured import CapturedOracle, busy
 from fednb.engines.lane_step import Trip
 from fednb.engines.lanes import Lanes
 from fednb.engines.loop import Loop, total
-from fednb.engines.objective import Objective, arithmetic
+from fednb.engines.objective import Objective, arithmetic, device_failed
 from fednb.engines.problem import Problem
 from fednb.engines.scoring import CapturedScore
 
@@ -92,8 +92,8 @@ class SharedSteps:
             try:
                 made = self._made(make)
             except RuntimeError as error:
-                self.refused.add((trip.method, form))
                 _say_slower(f"a step of {trip.method.name}", error)
+                self.refused.add((trip.method, form))
                 return None
             self.known.append(made)
             return made
@@ -134,8 +134,8 @@ class SharedSteps:
             try:
                 self.scores.append(CapturedScore(problem, w, b, mode))
             except RuntimeError as error:
-                self.untested.add(problem.objective.form)
                 _say_slower("a test", error)
+                self.untested.add(problem.objective.form)
                 return None
             return self.scores[-1]
 
@@ -271,5 +271,7 @@ def free_bytes(device: torch.device) -> float:
 
 
 def _say_slower(what: str, error: RuntimeError) -> None:
-    """Say once that something cannot be captured; it is done launch by launch."""
+    """Say once that something cannot be captured, and is done launch by launch; a device that failed does nothing."""
+    if device_failed(error):
+        raise error
     print(f"fednb: {what} cannot be captured, and is slower: {str(error).splitlines()[0]}", file=sys.stderr)

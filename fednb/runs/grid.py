@@ -22,7 +22,7 @@ from fednb.runs.experiment import Run, counting, run, run_of
 from fednb.runs.keys import key_of
 from fednb.runs.probes import Probe
 from fednb.runs.store import DamagedRun, DamagedRuns, Entry
-from fednb.runs.together import Wanted, run_all
+from fednb.runs.together import DeviceFailed, Wanted, run_all
 from fednb.runs.tuning import Trial, choices_of, curves, settled, trials_of
 
 if TYPE_CHECKING:
@@ -215,8 +215,9 @@ class Grid:
         missing = [Wanted(c.setting, c.method, c.seed, self.probe)
                    for c, r in zip(self.cells, self.runs(), strict=True) if r.entry.unfinished]  # fmt: skip
         with bar_of(sum(each.setting.rounds for each in missing), self.name) as bar:
-            for _ in run_all(missing, device=device, engine=engine, on_round=lambda at, row: bar.update()):
-                pass
+            for _, made in run_all(missing, device=device, engine=engine, on_round=lambda at, row: bar.update()):
+                if isinstance(made, DeviceFailed):
+                    raise made
 
     def _finished(self) -> bool:
         return not any(r.entry.unfinished for r in self.runs())

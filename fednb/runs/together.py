@@ -15,6 +15,7 @@ import torch
 from fednb.core.rounds import Method
 from fednb.engines import Company, device_of
 from fednb.engines.lane_step import alike
+from fednb.engines.objective import device_failed
 from fednb.engines.setting import Setting
 from fednb.engines.stacked import SharedSteps, free_bytes
 from fednb.runs.experiment import Run, fitted, run
@@ -56,6 +57,14 @@ class TimeIsUp(Exception):
     """No further round is to be begun."""
 
 
+class DeviceFailed(RuntimeError):
+    """The GPU has failed, and with it all that this process was to do there."""
+
+    def __init__(self, error: Exception) -> None:
+        why = str(error).partition("\n")[0]
+        super().__init__(f"the GPU has failed ({why}); the same command goes on after the last saved rounds")
+
+
 def run_all(
     wanted: Sequence[Wanted],
     *,
@@ -68,7 +77,8 @@ def run_all(
     """Make runs, and give each with its place among the wanted as it ends, or the error that ended it.
 
     until: a `time.monotonic()` after which no further round is begun; runs at work are saved, and not given. on_round
-    is told the place of a run and each row of its history. at_once: how many, at most; one on a CPU.
+    is told the place of a run and each row of its history. at_once: how many, at most; one on a CPU. Where the device
+    fails, that is the error of the runs at work, and no other is begun.
     """
     several = (at_once or AT_ONCE) if device_of(device).type == "cuda" else (at_once or 1)
     work = _Work(wanted, device, engine, until, on_round)
@@ -112,7 +122,10 @@ class _Work:
         except TimeIsUp:
             return None
         except Exception as error:
-            return error
+            if not device_failed(error):
+                return error
+            self.interrupted = True
+            return DeviceFailed(error)
 
 
 def _threaded(work: _Work, several: int) -> Iterator[tuple[int, Run | Exception]]:
