@@ -11,6 +11,7 @@ from fednb.algorithms.catalogue import method
 from fednb.core.record import Table
 from fednb.core.rounds import Method, Part, observed_server, part
 from fednb.engines.captured import Launched
+from fednb.engines.lanes import Lanes
 from fednb.engines.loop import Loop
 from fednb.engines.problem import participants, problem_of
 from fednb.engines.setting import Setting
@@ -222,6 +223,24 @@ def test_a_failure_in_the_lanes_is_everyones_and_ends_nobody_silently(monkeypatc
     monkeypatch.setattr(Launched, "__call__", breaks)
     with pytest.raises(RuntimeError, match="the device is gone"):
         together([(SMALL, method("FedAvg"), 0), (SMALL, method("FedAvg"), 1)])
+
+
+def test_lanes_are_fewer_where_there_is_no_room_for_all(monkeypatch):
+    """Half of them, and half of those; the weights are the same."""
+    tried = []
+
+    class Full(Lanes):
+        def __init__(self, trip, count, *rest):
+            tried.append(count)
+            if count > 2:
+                raise torch.OutOfMemoryError("full")
+            super().__init__(trip, count, *rest)
+
+    monkeypatch.setattr("fednb.engines.stacked.Lanes", Full)
+    setting = SMALL.but(partition="iid", participation=1.0)
+    found, shared = together([(setting, method("SCAFFOLD"), 0)])
+    same(found[0], alone(setting, method("SCAFFOLD"), 0))
+    assert tried == [12, 6, 3, 2] and shared.known[0].count == 2
 
 
 def test_lanes_take_the_place_of_others_where_there_is_no_room():

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from math import ceil, inf
 
@@ -225,6 +226,11 @@ class Stacked(Loop):
         def make() -> Lanes:
             room = self._fitting(method, s, k.ids) if self.beside_others else self.room
             count = min(self._lanes(len(k.ids)), room)
+            while count > 1:
+                with suppress(torch.OutOfMemoryError):
+                    return Lanes(trip, count, most, objective.by_itself(), stacked_oracle, self.mode)
+                count = ceil(count / 2)  # what a client takes is an estimate
+                torch.cuda.empty_cache()
             return Lanes(trip, count, most, objective.by_itself(), stacked_oracle, self.mode)
 
         return self.shared.lanes_for(trip, most, objective.form, make)
