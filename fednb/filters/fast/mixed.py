@@ -14,6 +14,8 @@ from torch import Tensor
 
 from fednb.filters.fast.vector import wave_coefficients
 
+OF_GRAPHS = -2  # a priority of streams; graphs themselves are captured on streams of −1
+
 
 @dataclass(frozen=True, eq=False)
 class Mixed:
@@ -90,19 +92,25 @@ def _(u: Tensor, mixes: list[Tensor], sizes: list[int], numbers: list[int]) -> T
 @mixed_coefficients.register_kernel("cuda")
 def _(u: Tensor, mixes: list[Tensor], sizes: list[int], numbers: list[int]) -> Tensor:
     v, now = torch.empty_like(u), torch.cuda.current_stream(u.device)
+    captured = torch.cuda.is_current_stream_capturing()
     parts = list(zip(u.split(numbers), v.split(numbers), mixes, sizes, strict=True))
     others = [part for part in parts if part[2].dim() == 3]
-    for stream, (own, to, mix, size) in zip(_streams(u.device, len(others)), others, strict=True):
+    for stream, (own, to, mix, size) in zip(_streams(u.device, len(others), captured), others, strict=True):
         stream.wait_stream(now)
         with torch.cuda.stream(stream):
             to.view(-1, size).copy_(_one_group(own.view(-1, size), mix))
     for own, to, mix, size in (part for part in parts if part[2].dim() == 2):
         torch.mm(own.view(-1, size), mix, out=to.view(-1, size))
-    for stream in _streams(u.device, len(others)):
+    for stream in _streams(u.device, len(others), captured):
         now.wait_stream(stream)
     return v
 
 
 @lru_cache(maxsize=8)
-def _streams(device: torch.device, many: int) -> tuple[torch.cuda.Stream, ...]:
-    return tuple(torch.cuda.Stream(device) for _ in range(many))
+def _streams(device: torch.device, many: int, captured: bool) -> tuple[torch.cuda.Stream, ...]:
+    """Streams beside the current one. Torch gives out few, again and again: another thread may work on the same.
+
+    What it launches there while a graph is captured would become a part of that graph, hence a kind that nobody else
+    has.
+    """
+    return tuple(torch.cuda.Stream(device, priority=OF_GRAPHS if captured else 0) for _ in range(many))
