@@ -70,6 +70,7 @@ def test_another_thread_leaves_signals_alone():
         (PermissionError(13, "Permission denied", "/store"), "/store: Permission denied"),
         (OSError(5, "Input/output error"), "Input/output error"),
         (MemoryError(), "not enough memory"),
+        (RuntimeError("CUDA error: misaligned address\nmore"), "the GPU has failed (CUDA error: misaligned address); "),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "not enough memory"),
         (RecursionError("maximum recursion depth exceeded"), "nested too deeply"),
         (WorkerFailed("worker process 7 was ended by SIGKILL"), "worker process 7 was ended"),

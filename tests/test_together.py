@@ -7,11 +7,12 @@ import pytest
 
 import fednb as fn
 from fednb.base.locks import lock
+from fednb.base.processes.ending import DeviceFailed
 from fednb.engines.stacked import SharedSteps
 from fednb.runs import together
 from fednb.runs.experiment import run, run_of
 from fednb.runs.grid import Grid
-from fednb.runs.together import DeviceFailed, Wanted, run_all
+from fednb.runs.together import Wanted, run_all
 
 SETTING = fn.Setting(samples=120, clients=4, rounds=3, epochs=1, batch=15, precision="fp64",
                      partition="dirichlet(alpha=0.3, minimum=4)")  # fmt: skip

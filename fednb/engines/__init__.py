@@ -35,11 +35,13 @@ _one_at_a_time = threading.Lock()
 class Company:
     """Other runs of this process: what they share on the device, and how many train in the same lanes at a time.
 
-    turn: called before a run takes steps, when all that they need is made; it returns when the run may go on.
+    kinds: of steps that are taken at a time, each in lanes of its own. turn: called before a run takes steps, when all
+    that they need is made; it returns when the run may go on.
     """
 
     shared: SharedSteps | None = None
     runs: int = 1
+    kinds: int = 1
     turn: Callable[[], None] = lambda: None
 
 
@@ -94,7 +96,7 @@ def choose(
     mode = name.partition(":")[2] or mode_of(where, beside.runs * setting.rounds * int(problem.steps.max()))
     if mode != "eager" and where.type != "cuda":
         raise BadEngine(f"engine = {name!r}: steps are captured on a GPU; use 'stacked', or device='cuda'")
-    return Stacked(problem, mode, room=expected(setting), shared=beside.shared, runs=beside.runs, turn=beside.turn)
+    return Stacked(problem, mode, expected(setting), beside.shared, beside.runs, beside.kinds, beside.turn)
 
 
 def suits(setting: Setting, where: torch.device) -> None:

@@ -23,10 +23,6 @@ from fednb.core.vectors import Layout
 from fednb.engines.losses import BadLoss, Loss
 
 SHORT = ("tf32", "bf16")  # precisions in which products of 32-bit numbers may keep 10 bits after the point
-LASTING = (  # errors of a GPU after which it has nothing but errors for the same process
-    "illegal memory access", "device-side assert", "illegal instruction", "misaligned address", "hardware stack error",
-    "invalid program counter", "unspecified launch failure", "launch timed out", "uncorrectable ECC error",
-)  # fmt: skip
 
 
 class OutsideArithmetic(RuntimeError):
@@ -272,8 +268,3 @@ def wait_for(device: str | torch.device) -> None:
     """Until the device has done what this thread gave it; a clock read before that shows only the giving."""
     if torch.device(device).type == "cuda":
         torch.cuda.current_stream(device).synchronize()
-
-
-def device_failed(error: Exception) -> bool:
-    """True for an error of a GPU that lasts: only a new process can use the device again."""
-    return isinstance(error, RuntimeError) and any(text in str(error) for text in LASTING)

@@ -6,7 +6,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from math import ceil, inf
 
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
+from fednb.base.processes.ending import device_failed
 from fednb.core.record import Answer, Cohort, Oracle, OwnLoss, Server
 from fednb.core.rounds import Method, blank, observed_local, step_by_step
 from fednb.data.plan import Plan
@@ -23,7 +24,7 @@ from fednb.engines.captured import CapturedOracle, busy
 from fednb.engines.lane_step import Trip
 from fednb.engines.lanes import Lanes
 from fednb.engines.loop import Loop, total
-from fednb.engines.objective import Objective, arithmetic, device_failed
+from fednb.engines.objective import Objective, arithmetic
 from fednb.engines.problem import Problem
 from fednb.engines.scoring import CapturedScore
 
@@ -34,6 +35,7 @@ SHORTEST = 64  # steps of a round that lanes have room for, or a power of two ab
 DRAWN = 200  # cohorts, to learn how much longer their longest client takes than the mean
 MOST_KEPT = 8  # sets of lanes: what was captured longest ago goes first
 SLACK = 1.1  # lanes for each that would be busy all the time
+CAPTURED = 2  # times what a gradient takes that is launched by itself: ResNet-18's step takes about 4 GB a client
 AWAY = 3  # one in so many runs is between two rounds, and leaves its lanes to others
 
 
@@ -93,7 +95,7 @@ class SharedSteps:
             try:
                 made = self._made(make)
             except RuntimeError as error:
-                _say_slower(f"a step of {trip.method.name}", error)
+                _slower(f"a step of {trip.method.name}", error)
                 self.refused.add((trip.method, form))
                 return None
             self.known.append(made)
@@ -135,7 +137,7 @@ class SharedSteps:
             try:
                 self.scores.append(CapturedScore(problem, w, b, mode))
             except RuntimeError as error:
-                _say_slower("a test", error)
+                _slower("a test", error)
                 self.untested.add(problem.objective.form)
                 return None
             return self.scores[-1]
@@ -146,21 +148,21 @@ class Stacked(Loop):
 
     mode: how steps are taken, see `MODES`. Captured steps are `shared` with other runs of this process.
     room: clients of a wave, at most; 0 for as many as there are. runs: those that will train in the same lanes.
-    turn: see `fednb.engines.Company`.
+    kinds, turn: see `fednb.engines.Company`.
     """
 
     name = "stacked"
 
     def __init__(
         self, problem: Problem, mode: str = "eager", room: int = 0, shared: SharedSteps | None = None, runs: int = 1,
-        turn: Callable[[], None] = lambda: None,
+        kinds: int = 1, turn: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         if len(problem.objective.buffers):
             raise NeedsGroupNorm(
                 "this model has BatchNorm: clients cannot be stacked. Use its -gn form, or engine='loop' or 'pool'."
             )
         super().__init__(problem)
-        self.mode, self.wanted, self.runs, self.turn = mode, room, runs, turn
+        self.mode, self.wanted, self.runs, self.kinds, self.turn = mode, room, runs, kinds, turn
         self.shared, self.beside_others = shared or SharedSteps(), shared is not None
         self.room = 0  # not known before the first round
         self.taken = 0  # bytes of a GPU for one gradient of one client
@@ -207,7 +209,7 @@ class Stacked(Loop):
                 made = CapturedOracle(w, b, g, plan, size, oracle_of, last, self.problem.objective.precision)
                 self.looks[(last,)] = made
             except RuntimeError as error:
-                _say_slower("a gradient", error)
+                _slower("a gradient", error)
                 self.looks[(last,)] = None
         return self.looks[(last,)]
 
@@ -224,14 +226,13 @@ class Stacked(Loop):
         most = max(SHORTEST, 1 << (int(self.problem.steps.max()) - 1).bit_length())
 
         def make() -> Lanes:
-            room = self._fitting(method, s, k.ids) if self.beside_others else self.room
-            count = min(self._lanes(len(k.ids)), room)
-            while count > 1:
-                with suppress(torch.OutOfMemoryError):
+            room = self._fitting(method, s, k.ids, CAPTURED) if self.beside_others else self.room
+            count = min(self._lanes(max(len(k.ids), self.room)), room)
+            while True:
+                with suppress(torch.OutOfMemoryError) if count > 1 else nullcontext():
                     return Lanes(trip, count, most, objective.by_itself(), stacked_oracle, self.mode)
                 count = ceil(count / 2)  # what a client takes is an estimate
                 torch.cuda.empty_cache()
-            return Lanes(trip, count, most, objective.by_itself(), stacked_oracle, self.mode)
 
         return self.shared.lanes_for(trip, most, objective.form, make)
 
@@ -250,8 +251,11 @@ class Stacked(Loop):
             score = None if self.mode == "eager" else self.shared.score_for(self.problem, w, b, self.mode)
             return super().evaluate(w, b) if score is None else total(self.problem, [score(w, b)])
 
-    def _fitting(self, method: Method, s: Server, ids: Sequence[int]) -> int:
-        """How many clients a GPU has room for: one gradient tells what a client takes."""
+    def _fitting(self, method: Method, s: Server, ids: Sequence[int], times: int = 1) -> int:
+        """How many clients a GPU has room for, which leave as much to other kinds of steps.
+
+        One gradient tells what a client takes, or several times as much.
+        """
         w, b = s.values(("w", "b")).values()
         if w.device.type != "cuda":
             return len(ids) * self.runs
@@ -263,9 +267,10 @@ class Stacked(Loop):
             stacked_oracle(objective, plan)(w[None], b[None], 0)
             return torch.cuda.max_memory_allocated(w.device) - before
 
-        self.taken, free = self.shared.bytes_of((objective.form, plan.at(0)[0].shape), measured), free_bytes(w.device)
+        self.taken = self.shared.bytes_of((objective.form, plan.at(0)[0].shape), measured)
+        free = min(free_bytes(w.device), torch.cuda.mem_get_info(w.device)[1] / self.kinds)
         rows = len(blank(method, self.problem.objective.layout, w, b, 1)) + len(method.declared("per_client"))
-        return max(1, int(SPARE * free / (self.taken + 2 * rows * w.numel() * w.element_size())))
+        return max(1, int(SPARE * free / (times * self.taken + 2 * rows * w.numel() * w.element_size())))
 
 
 def free_bytes(device: torch.device) -> float:
@@ -276,8 +281,8 @@ def free_bytes(device: torch.device) -> float:
     return torch.cuda.mem_get_info(device)[0] + kept
 
 
-def _say_slower(what: str, error: RuntimeError) -> None:
-    """Say once that something cannot be captured, and is done launch by launch; a device that failed does nothing."""
+def _slower(what: str, error: RuntimeError) -> None:
+    """Go on launch by launch with what cannot be captured, and say so; raises where the device itself has failed."""
     if device_failed(error):
         raise error
     print(f"fednb: {what} cannot be captured, and is slower: {str(error).splitlines()[0]}", file=sys.stderr)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fednb.base.inputs import shown
+from fednb.base.processes.ending import DeviceFailed
 from fednb.base.progress import bar_of
 from fednb.core.cost import cost
 from fednb.core.rounds import Method
@@ -22,7 +23,7 @@ from fednb.runs.experiment import Run, counting, run, run_of
 from fednb.runs.keys import key_of
 from fednb.runs.probes import Probe
 from fednb.runs.store import DamagedRun, DamagedRuns, Entry
-from fednb.runs.together import DeviceFailed, Wanted, run_all
+from fednb.runs.together import Wanted, run_all
 from fednb.runs.tuning import Trial, choices_of, curves, settled, trials_of
 
 if TYPE_CHECKING:

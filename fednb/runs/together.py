@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
+from fednb.base.processes.ending import DeviceFailed, device_failed
 from fednb.core.rounds import Method
 from fednb.engines import Company, device_of
 from fednb.engines.lane_step import alike
-from fednb.engines.objective import device_failed
 from fednb.engines.setting import Setting
 from fednb.engines.stacked import SharedSteps, free_bytes
 from fednb.runs.experiment import Run, fitted, run
@@ -55,14 +55,6 @@ def families(wanted: Mapping[str, Wanted]) -> list[list[str]]:
 
 class TimeIsUp(Exception):
     """No further round is to be begun."""
-
-
-class DeviceFailed(RuntimeError):
-    """The GPU has failed, and with it all that this process was to do there."""
-
-    def __init__(self, error: Exception) -> None:
-        why = str(error).partition("\n")[0]
-        super().__init__(f"the GPU has failed ({why}); the same command goes on after the last saved rounds")
 
 
 def run_all(
@@ -187,7 +179,8 @@ class _Line:
                 if self.work.stopped():
                     raise TimeIsUp
 
-        company = Company(self.shared, min(self.several, self.alike.count(self.alike[at])), wait)
+        kinds = len(set(self.alike[at : at + self.several]))
+        company = Company(self.shared, min(self.several, self.alike.count(self.alike[at])), kinds, wait)
         with _own_stream(self.work.device):
             self.ended.put((at, self.work.make(at, company)))
 

@@ -16,6 +16,10 @@ import torch
 from fednb.base.processes.child import ENDING
 from fednb.base.processes.member import WorkerFailed
 
+LASTING = (  # errors of a GPU after which it has nothing but errors for the same process
+    "illegal memory access", "device-side assert", "illegal instruction", "misaligned address", "hardware stack error",
+    "invalid program counter", "unspecified launch failure", "launch timed out", "uncorrectable ECC error",
+)  # fmt: skip
 PATIENCE = 10.0  # seconds for which a second signal is the same wish as the first
 
 
@@ -68,8 +72,21 @@ def farewell(error: KeyboardInterrupt) -> str:
     return f"{how}; the same command goes on after the last finished round"
 
 
+class DeviceFailed(RuntimeError):
+    """A GPU has failed: this process gets nothing from it any more, the next one may."""
+
+    def __init__(self, error: Exception) -> None:
+        why = str(error).partition("\n")[0]
+        super().__init__(f"the GPU has failed ({why}); the same command goes on after the last saved rounds")
+
+
+def device_failed(error: Exception) -> bool:
+    """True for an error of a GPU after which this process cannot use it any more."""
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in LASTING)
+
+
 def machine_failed(error: Exception) -> str | None:
-    """The line for an error of the machine: disk, memory, processes. None for an error of the program."""
+    """The line for an error of the machine: disk, memory, processes, GPU. None for an error of the program."""
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}. What is saved is whole; the same command goes on from there"
@@ -77,7 +94,9 @@ def machine_failed(error: Exception) -> str | None:
         return "not enough memory; a smaller --batch or --model, or fewer --workers or --jobs need less"
     if isinstance(error, RecursionError):
         return f"nested too deeply ({error}); FEDNB_DEBUG=1 shows where"
-    return str(error) if isinstance(error, WorkerFailed) else None
+    if isinstance(error, WorkerFailed | DeviceFailed):
+        return str(error)
+    return str(DeviceFailed(error)) if device_failed(error) else None
 
 
 def _names_memory(error: Exception) -> bool:
