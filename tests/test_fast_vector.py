@@ -10,6 +10,7 @@ from torch.func import grad, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fednb.filters import HighPass, cut
+from fednb.filters.fast.constants import constants
 from fednb.filters.fast.vector import (
     SMALL,
     Blocks,
@@ -213,3 +214,24 @@ def test_highpass_is_all_but_the_lowest():
     """HighPass(0.05) takes ⌊0.05 · 18433⌋ = 921 of the frequencies of 36864 numbers."""
     x = noise(2, 36864)
     assert torch.equal(HighPass(0.05)(x), high_passed(x, 921))
+
+
+def test_constants_that_a_graph_reads_are_kept_and_others_make_room(monkeypatch):
+    """The second is made while a graph is captured: it is the same one after many others, the first is a new one."""
+    made = []
+
+    @constants(2)
+    def tensor(value):
+        made.append(value)
+        return torch.tensor([value])
+
+    tensor(1)
+    with monkeypatch.context() as captured:
+        captured.setattr(torch.cuda, "is_initialized", lambda: True)
+        captured.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        kept = tensor(2)
+    for value in range(3, 9):
+        tensor(value)
+    assert tensor(2) is kept and made.count(2) == 1
+    tensor(1)
+    assert made.count(1) == 2

@@ -10,6 +10,7 @@ import torch
 from fednb.algorithms.catalogue import method
 from fednb.core.record import Table
 from fednb.core.rounds import Method, Part, observed_server, part
+from fednb.engines import Company, choose
 from fednb.engines.captured import Launched
 from fednb.engines.lanes import Lanes
 from fednb.engines.loop import Loop
@@ -256,6 +257,18 @@ def test_lanes_take_the_place_of_others_where_there_is_no_room():
 
     assert shared.lanes_for(SimpleNamespace(method=method("FedAvg")), 64, "fp64", make) is made
     assert list(shared.known) == [made]
+
+
+def test_lanes_are_made_for_a_mean_round_whoever_comes_to_the_first():
+    """By coin of 20 clients, one in four: five on average, and other numbers in the first rounds of these seeds."""
+    setting = SMALL.but(clients=20, participation=0.25, sampling="coin", partition="iid")
+    first = [len(participants(setting, seed, 0)) for seed in range(4)]
+    assert len(set(first)) > 2
+    for seed in range(4):
+        shared = SharedSteps()
+        engine = choose("stacked", setting, method("FedAvg"), seed, device="cpu", beside=Company(shared, runs=2))
+        trained(engine, setting, method("FedAvg"), seed)
+        assert [lanes.count for lanes in shared.known] == [10]
 
 
 def test_lanes_are_as_many_as_clients_keep_busy():

@@ -190,3 +190,20 @@ def test_a_grid_on_a_gpu_makes_its_missing_runs_together(monkeypatch):
     monkeypatch.setattr("fednb.runs.grid.device_of", lambda device: type("Device", (), {"type": "cuda"}))
     done = grid.run(device="cpu")
     assert asked == [[0, 2]] and [r.status for r in done.runs] == ["finished"] * 3
+
+
+@pytest.mark.parametrize(
+    "of_each, several, wanted",
+    [
+        ([3, 3], 6, [2] * 6),
+        ([3, 3], 3, [1, 2, 2, 2, 2, 1]),
+        ([6], 6, [1] * 6),
+        ([1, 1, 1, 1], 2, [2] * 4),
+        ([4, 1], 2, [1, 1, 1, 2, 2]),
+    ],
+)
+def test_kinds_of_runs_that_are_at_work_at_a_time(of_each, several, wanted):
+    methods = [fn.method(name) for name in ("FedAvg", "SCAFFOLD", "FedDyn", "FedSAM")]
+    runs = [Wanted(SETTING, methods[i], seed) for i, many in enumerate(of_each) for seed in range(many)]
+    line = together._Line(together._Work(runs, "cpu", "auto", None, None), several)
+    assert [line.kinds_beside(at) for at in range(len(runs))] == wanted

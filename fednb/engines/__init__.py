@@ -96,7 +96,8 @@ def choose(
     mode = name.partition(":")[2] or mode_of(where, beside.runs * setting.rounds * int(problem.steps.max()))
     if mode != "eager" and where.type != "cuda":
         raise BadEngine(f"engine = {name!r}: steps are captured on a GPU; use 'stacked', or device='cuda'")
-    return Stacked(problem, mode, expected(setting), beside.shared, beside.runs, beside.kinds, beside.turn)
+    usual = max(1, round(setting.participation * setting.clients))
+    return Stacked(problem, mode, expected(setting), beside.shared, beside.runs, beside.kinds, beside.turn, usual)
 
 
 def suits(setting: Setting, where: torch.device) -> None:

@@ -117,9 +117,9 @@ def recorded(work: Work, buffers: Buffers, trial: Buffers) -> Callable[[], None]
     with alone(), fastest_convolutions():
         _warm(work, trial)
         graph, stream = torch.cuda.CUDAGraph(), stream_of_its_own()
+        weakref.finalize(graph, _streams.discard, stream.cuda_stream)
         with nothing_collected(), torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             work(buffers)
-    weakref.finalize(graph, _streams.discard, stream.cuda_stream)
     return graph.replay
 
 

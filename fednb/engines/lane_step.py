@@ -46,7 +46,7 @@ class Trip:
         self.left = len(self.steps)  # clients that are not out again
         self.over = False
         self.rows = _of_cohort(self.k) | _of_server(self.s) | _of_method(self.method, self.k.n)
-        self.ready = moment(self.plan.index.device)  # when the device may read the rows
+        self.ready: torch.cuda.Event | None = None  # when the device may read the rows and write to `out`
         self.done: torch.cuda.Event | None = None  # when it has written the last of `out`
 
 

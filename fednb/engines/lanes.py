@@ -89,6 +89,7 @@ class Lanes:
         Whoever waits drives for all: lets clients in, launches steps, lets clients out, until its own are done.
         """
         trip.out = {name: torch.empty_like(trip.rows[f"k.{name}"]) for name in self.step.written}
+        trip.ready = moment(trip.plan.index.device)
         with self.changed:
             self.trips.append(trip)
             while not trip.over:

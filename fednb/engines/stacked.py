@@ -35,7 +35,7 @@ SHORTEST = 64  # steps of a round that lanes have room for, or a power of two ab
 DRAWN = 200  # cohorts, to learn how much longer their longest client takes than the mean
 MOST_KEPT = 8  # sets of lanes: what was captured longest ago goes first
 SLACK = 1.1  # lanes for each that would be busy all the time
-CAPTURED = 2  # times what a gradient takes that is launched by itself: ResNet-18's step takes about 4 GB a client
+CAPTURED = 2  # times what one gradient takes: a captured step beside what it is captured with
 AWAY = 3  # one in so many runs is between two rounds, and leaves its lanes to others
 
 
@@ -147,7 +147,8 @@ class Stacked(Loop):
     """The whole cohort as one batch of models; in waves, where a GPU has no room for all.
 
     mode: how steps are taken, see `MODES`. Captured steps are `shared` with other runs of this process.
-    room: clients of a wave, at most; 0 for as many as there are. runs: those that will train in the same lanes.
+    room: clients of a wave, at most; 0 for as many as there are. usual: those of a mean round, for whom lanes are made;
+    0 for as many as the first has. runs: those that will train in the same lanes.
     kinds, turn: see `fednb.engines.Company`.
     """
 
@@ -155,14 +156,14 @@ class Stacked(Loop):
 
     def __init__(
         self, problem: Problem, mode: str = "eager", room: int = 0, shared: SharedSteps | None = None, runs: int = 1,
-        kinds: int = 1, turn: Callable[[], None] = lambda: None,
+        kinds: int = 1, turn: Callable[[], None] = lambda: None, usual: int = 0,
     ) -> None:  # fmt: skip
         if len(problem.objective.buffers):
             raise NeedsGroupNorm(
                 "this model has BatchNorm: clients cannot be stacked. Use its -gn form, or engine='loop' or 'pool'."
             )
         super().__init__(problem)
-        self.mode, self.wanted, self.runs, self.kinds, self.turn = mode, room, runs, kinds, turn
+        self.mode, self.wanted, self.usual, self.runs, self.kinds, self.turn = mode, room, usual, runs, kinds, turn
         self.shared, self.beside_others = shared or SharedSteps(), shared is not None
         self.room = 0  # not known before the first round
         self.taken = 0  # bytes of a GPU for one gradient of one client
@@ -227,7 +228,7 @@ class Stacked(Loop):
 
         def make() -> Lanes:
             room = self._fitting(method, s, k.ids, CAPTURED) if self.beside_others else self.room
-            count = min(self._lanes(max(len(k.ids), self.room)), room)
+            count = min(self._lanes(self.usual or len(k.ids)), room)
             while True:
                 with suppress(torch.OutOfMemoryError) if count > 1 else nullcontext():
                     return Lanes(trip, count, most, objective.by_itself(), stacked_oracle, self.mode)
@@ -258,7 +259,7 @@ class Stacked(Loop):
         """
         w, b = s.values(("w", "b")).values()
         if w.device.type != "cuda":
-            return len(ids) * self.runs
+            return max(len(ids), self.usual) * self.runs
         plan, objective = self.problem.plan(s.t, [ids[0]]), self.problem.objective
 
         def measured() -> int:

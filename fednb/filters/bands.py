@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -13,6 +12,7 @@ from fednb.base.checks import passes
 from fednb.base.inputs import shown
 from fednb.base.streams import stream
 from fednb.filters.fast import high_passed, layers_high_passed, suits_kernels
+from fednb.filters.fast.constants import constants
 from fednb.filters.filter import Filter, Shape
 
 
@@ -140,7 +140,7 @@ class RandomBand(_Band):
         return torch.from_numpy(drawn)
 
 
-@lru_cache(maxsize=64)  # on the device: a copy from the host at every step would cost more than the product
+@constants(64)
 def _mask(filter: _Band, n: int, device: torch.device) -> Tensor:
     """Zero for each frequency that the filter removes from n numbers, one for the others."""
     mask = torch.ones(bins(n))

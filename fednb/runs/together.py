@@ -161,6 +161,11 @@ class _Line:
             self.todo.remove(other[0])
             self._begin(other[0], threading.Event())
 
+    def kinds_beside(self, at: int) -> int:
+        """How many kinds of runs are at work with this one, at most, if all go on as long."""
+        first = range(max(0, at - self.several + 1), at + 1)
+        return max(len(set(self.alike[i : i + self.several])) for i in first)
+
     def left(self, at: int) -> None:
         """One is over, whether it was its turn or not."""
         self.threads.pop(at).join()
@@ -179,8 +184,8 @@ class _Line:
                 if self.work.stopped():
                     raise TimeIsUp
 
-        kinds = len(set(self.alike[at : at + self.several]))
-        company = Company(self.shared, min(self.several, self.alike.count(self.alike[at])), kinds, wait)
+        runs = min(self.several, self.alike.count(self.alike[at]))
+        company = Company(self.shared, runs, self.kinds_beside(at), wait)
         with _own_stream(self.work.device):
             self.ended.put((at, self.work.make(at, company)))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import accumulate
 from math import gcd, pi
 
@@ -19,6 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from fednb.filters.fast.blocks import block_coefficients, has_kernels, subtract_blocks
+from fednb.filters.fast.constants import constants
 from fednb.filters.fast.mixed import Mixed, mixed_coefficients
 from fednb.filters.fast.tiles import LINE, ROWS, Tile, table
 from fednb.filters.fast.vector import SMALL, block, functions_inside, high_passed
@@ -84,7 +84,7 @@ class Plan:
     rest: tuple[tuple[slice, int], ...]  # layers that blocks do not suit: where they are, and their counts
 
 
-@lru_cache(maxsize=8)
+@constants(8)
 def planned(sizes: tuple[int, ...], counts: tuple[int, ...], tf32: bool, device: torch.device) -> Plan:
     """The plan for vectors with layers of these sizes, of which each loses its count of lowest frequencies."""
     small = SMALL_IN_TF32 if tf32 else SMALL[torch.float32]

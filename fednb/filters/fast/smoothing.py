@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from fednb.filters.fast.constants import constants
 
 PIECES = 32, 1024  # numbers that one product smooths: at least, at most
 
@@ -31,7 +31,7 @@ def gaussian_smoothed(x: Tensor, sigma: float, reach: int) -> Tensor:
     return smooth.flatten(-2)[:, :n].reshape(x.shape)
 
 
-@lru_cache(maxsize=16)
+@constants(16)
 def _bells(sigma: float, reach: int, piece: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """The kernel around each number of a piece as columns, `[piece + 2 reach, piece]`."""
     weights = bell(sigma, reach, dtype)

@@ -13,7 +13,6 @@ The form follows from n, count, dtype and device alone, so that a vector gets th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from math import log, pi, sqrt
 
 import numpy as np
@@ -21,6 +20,8 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
+
+from fednb.filters.fast.constants import constants
 
 SMALL = {torch.float32: 1e-8, torch.float64: 1e-15}  # singular values of a block's waves that count as nothing
 MOST_WAVES = 1_000_000  # numbers in Q on a GPU, up to which two products are faster (one H200, ResNet-20, 10 clients)
@@ -144,7 +145,7 @@ def functions_inside(b: int, fastest: float, small: float) -> Inside:
     return out[0], out[1]
 
 
-@lru_cache(maxsize=64)
+@constants(64)
 def projection(n: int, count: int, dtype: torch.dtype, device: torch.device) -> Waves | Blocks | None:
     """P in the form that costs least, with its constants on the device; none where that is the whole transform."""
     if dtype not in SMALL:
