@@ -84,6 +84,14 @@ def test_every_grid_builds_at_every_scale(paper, scale):
         assert {c.seed for c in paper.grid(name, scale, seeds=[41, 43]).cells} == {41, 43}
 
 
+def test_paper_scale_is_run_in_one_precision_and_others_where_there_is_no_gpu(paper):
+    """Each paper.toml names it, once for all grids; the comparison of precisions is about others."""
+    for name in set(names(paper.folder / "grids", "*.toml")) - {"precision"}:
+        assert {c.setting.precision for c in paper.grid(name, "paper").cells} == {"bf16"}
+        for scale in ("smoke", "laptop"):
+            assert {c.setting.precision for c in paper.grid(name, scale).cells} <= {"fp32", "fp64"}
+
+
 def test_every_grid_belongs_to_a_section(paper):
     """So that a paper without sections has no grid, and a section no two."""
     sections = {name for name, about in paper.about["sections"].items() if about.get("grid", True)}

@@ -43,7 +43,8 @@ NOT_ALIKE = {"fedscam": {"batch", "rounds"}}  # its paper.toml has the Fashion-M
 def test_protocols_are_the_papers_own(id):
     """All fields but the data, which is CIFAR-10, and SpecGradFilter's first backbone."""
     (cell,) = [c for c in papers("across").grid("protocols", "paper", seeds=[0]).cells if c.label.lower() == id]
-    theirs, ours = Setting(**papers(id).about["setting"]).plain(), cell.setting.plain()
+    about = papers(id).about
+    theirs, ours = Setting(**about["setting"] | about["paper"]).plain(), cell.setting.plain()
     differ = {name for name in ours if ours[name] != theirs[name]}
     assert differ <= {"data", "model"} | NOT_ALIKE.get(id, set())
     assert ours["data"] == "cifar10" and ours["model"].startswith("resnet18-gn")

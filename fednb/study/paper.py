@@ -77,7 +77,7 @@ SWITCH: Form = ("true or false", lambda v: isinstance(v, bool))
 NOTEBOOK: Form = ("folder/name", lambda v: re.fullmatch(r"[\w-]+/[\w-]+", v) is not None)
 ABOUT: dict[str, Form] = {
     "title": TEXT, "authors": TEXT, "venue": TEXT, "citation": TEXT, "code": TEXT, "year": ("a year", is_whole),
-    "study": SWITCH, "setting": TABLE, "smoke": TABLE, "laptop": TABLE, "sections": TABLES,
+    "study": SWITCH, "setting": TABLE, "smoke": TABLE, "laptop": TABLE, "paper": TABLE, "sections": TABLES,
     "found": TEXTS,
 }  # fmt: skip
 SECTION: dict[str, Form] = {"title": TEXT, "notebook": NOTEBOOK, "grid": SWITCH, "evidence": TABLES}
@@ -183,7 +183,8 @@ class Paper:
         """The runs behind a table or figure at one scale.
 
         A grid file's entries outside [smoke], [laptop] and [paper] are for all three. Settings that neither names are
-        the paper's for that scale: [smoke] and [laptop] in paper.toml, and [setting], which is as printed.
+        those of paper.toml for that scale: [smoke], [laptop], or [setting], which is as printed, with [paper], which is
+        what was not printed.
         """
         known = sorted(p.stem for p in (self.folder / "grids").glob("*.toml"))
         path = self.folder / "grids" / f"{_pick(f'grid of {self.id}', name, known)}.toml"
@@ -195,7 +196,7 @@ class Paper:
             _check(path, f"{part}: " if part else "", own, dict.fromkeys((*FORMS, *SCALES), ANY) | {"setting": TABLE})
         for_all = {entry: value for entry, value in described.items() if entry not in SCALES}
         own = described.get(scale, {})
-        base = self.about.get("setting" if scale == "paper" else scale, {})
+        base = (self.about.get("setting", {}) if scale == "paper" else {}) | self.about.get(scale, {})
         setting = base | for_all.get("setting", {}) | own.get("setting", {})
         if seeds is not None:
             seeds = whole_seeds(seeds)
