@@ -487,3 +487,12 @@ def test_a_smoke_figure_says_that_it_decides_nothing():
             Page("mine/01_x", scale).keep(name, figure, runs)
             said[scale, name] = figure.get_supxlabel()
     assert [where for where, text in said.items() if "decides nothing" in text] == [("smoke", "with")]
+
+
+def test_the_line_of_tuned_classifiers_is_no_round():
+    """A personalised run has a row more than rounds; its standing counts rounds."""
+    setting = dict(samples=200, clients=2, participation=1.0, rounds=2, epochs=1, batch=30, evaluation="personal")
+    grid = Grid.of("g", "smoke", dict(methods=["FedAvg"], setting=setting, seeds=[0]))
+    (made,) = grid.run(device="cpu", engine="loop").runs
+    assert len(made.rows) == 3 and made.rounds_done == 2
+    assert list(grid.status()["rounds"]) == ["2/2"]

@@ -298,7 +298,7 @@ def table(results: Results, found: dict[str, Eigen]) -> pd.DataFrame:
     rows = []
     for cell, run in results:
         e = found[run.key]
-        head = {**about(cell, run, len(run.rows) - 1), "measure": "eigenvalue"}
+        head = {**about(cell, run, run.rounds_done - 1), "measure": "eigenvalue"}
         rows += [
             {**head, "order": i + 1, "value": float(value), "residual": float(residual), "converged": e.converged}
             for i, (value, residual) in enumerate(zip(e.values, e.residuals, strict=True))

@@ -236,7 +236,7 @@ def _tidy(
             })  # fmt: skip
             there, seen = asked.answered, partial(_around, run, look, given, samples, seed, device, bar.update)
             values = asked.answer(seen)["loss"].flatten().tolist()
-            head = {**about(cell, run, len(run.rows) - 1), "measure": "loss"}
+            head = {**about(cell, run, run.rounds_done - 1), "measure": "loss"}
             rows += [{**head, **place, "value": value} for place, value in zip(places, values, strict=True)]
             bar.update(end * len(places) - bar.n, before=there)
     return pd.DataFrame(rows)

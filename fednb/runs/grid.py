@@ -235,7 +235,7 @@ def _standing(c: Cell, r: Run) -> dict[str, str]:
     if c.waits:
         return {"status": "waits for tuning", "rounds": f"0/{c.setting.rounds}"}
     try:
-        return {"status": r.status, "rounds": f"{len(r.rows)}/{c.setting.rounds}"}
+        return {"status": r.status, "rounds": f"{r.rounds_done}/{c.setting.rounds}"}
     except DamagedRun:
         return {"status": "damaged", "rounds": f"?/{c.setting.rounds}"}
 

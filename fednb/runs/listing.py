@@ -119,8 +119,7 @@ def _numbers(entry: Entry) -> dict[str, Any]:
     known = {name: about["setting"].get(name, getattr(Setting, name)) for name in ("report", "validation")}
     setting = Setting(**known)  # an older version's others may not read
     run = Run(entry, setting, Method(about["method"]), about["seed"])
-    rounds = sum(not row.get("tuned") for row in run.rows)
-    return {"rounds": rounds, "accuracy": run.accuracy, "status": run.status}
+    return {"rounds": run.rounds_done, "accuracy": run.accuracy, "status": run.status}
 
 
 def _age(entry: Entry, about: dict[str, Any]) -> float:

@@ -68,6 +68,11 @@ class Run:
     def rows(self) -> list[dict[str, Any]]:
         return self.entry.history()
 
+    @property
+    def rounds_done(self) -> int:
+        """Finished rounds; the line of a personalised run's tuned classifiers is none."""
+        return sum(not row.get("tuned") for row in self.rows)
+
     @cached_property
     def history(self):
         """One row per round, as a pandas table."""
@@ -186,7 +191,7 @@ class Run:
         True
         """
         path = export_path(file)
-        rounds = sum(not row.get("tuned") for row in self.rows)
+        rounds = self.rounds_done
         words = {"run": self.key, "method": self.method.name, "parts": repr(self.method), "seed": str(self.seed),
                  "rounds": str(rounds), "setting": json.dumps(self.setting.plain())}  # fmt: skip
         state = self.state_dict()
@@ -209,7 +214,7 @@ class Run:
 
         data = data_of(self.setting)
         held = counts(data.y.numpy(), clients_of(self.setting, self.seed, data), data.classes)
-        rounds = range(sum(not row.get("tuned") for row in self.rows))
+        rounds = range(self.rounds_done)
         came = np.bincount([i for t in rounds for i in participants(self.setting, self.seed, t)], minlength=len(held))
         columns = {"samples": held.sum(1), "classes": (held > 0).sum(1), "rounds": came}
         return pd.DataFrame(columns, index=pd.RangeIndex(len(held), name="client"))
@@ -234,7 +239,7 @@ class Run:
             "key": self.key,
             "status": self.status,
             "method": self.method.name,
-            "rounds": sum(not row.get("tuned") for row in self.rows),
+            "rounds": self.rounds_done,
             "accuracy_last": self.accuracy_last,
             "accuracy_best": self.accuracy_best,
             "seconds_per_round": float(np.mean(seconds)) if seconds else None,

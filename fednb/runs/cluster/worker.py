@@ -147,7 +147,7 @@ def _begun(run: Run) -> dict[str, float]:
     """What is told of a run at work: its finished rounds, how many those were before, and since when it is here."""
     done = 0
     with suppress(StoreError):  # which is said when the run is made
-        done = min(len(run.rows), run.setting.rounds)
+        done = run.rounds_done
     return {"round": done, "first": done, "rounds": run.setting.rounds, "since": time.monotonic()}
 
 

@@ -156,7 +156,7 @@ def at_chance(results: Results, margin: float = 2.0) -> pd.DataFrame:
         if not (classes := find_data(cell.setting.data).classes):
             raise ValueError(f"at_chance: how many classes {cell.setting.data!r} has is not known before it is read")
         low = [row["accuracy"] <= 100 / classes + margin for row in evaluated(run)]
-        low += [True] * (cell.setting.rounds - len(run.rows)) if run.status == "diverged" else []
+        low += [True] * (cell.setting.rounds - run.rounds_done) if run.status == "diverged" else []
         return _longest(low[low.index(False) :]) if False in low else len(low)
 
     return _for_each(results, "rounds at chance", rounds)

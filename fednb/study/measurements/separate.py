@@ -126,7 +126,7 @@ def _seen(
             asked = Question(run, "tsne", VERSION, {"samples": count, "layer": layer, "device": device})
             there, make = asked.answered, partial(_of, run, count, layer, device)
             found = asked.answer(make)
-            yield about(cell, run, len(run.rows) - 1), (found["x"], found["y"], found["plane"].numpy())
+            yield about(cell, run, run.rounds_done - 1), (found["x"], found["y"], found["plane"].numpy())
             bar.update(before=there)
 
 

@@ -32,7 +32,7 @@ def eigenvalues(
 
     sound = finished(results)
     lost = [
-        {**about(cell, run, len(run.rows) - 1), "measure": "eigenvalue", "order": order, "value": nan}
+        {**about(cell, run, run.rounds_done - 1), "measure": "eigenvalue", "order": order, "value": nan}
         for cell, run in results if run.status != "finished" for order in (1, 2)
     ]  # fmt: skip
     seen = hessian.table(sound, _directions(sound, samples, tolerance, most))
@@ -71,7 +71,7 @@ def random_plane(
     points, samples = points or _by_scale(results, 7, 21), samples or _by_scale(results, 50, 500)
     plane = landscape.surfaces(finished(results), None, radius, points, samples)
     lost = [
-        {**about(cell, run, len(run.rows) - 1), "measure": measure, "value": nan}
+        {**about(cell, run, run.rounds_done - 1), "measure": measure, "value": nan}
         for cell, run in results if run.status != "finished" for measure in ("roughness", "extremes")
     ]  # fmt: skip
     tables = [plane, *([landscape.shapes(plane)] if len(plane) else []), *([pd.DataFrame(lost)] if lost else [])]
