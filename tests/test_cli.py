@@ -77,7 +77,10 @@ def test_the_version_is_told(capsys):
         (["show", "nosuchkey"], "no run 'nosuchkey'"),
         (["notebook", "fedfft/99"], "no notebook 'fedfft/99'; closest: fedfft/"),
         (["notebook", "fedfft/01", "--scale", "huge"], "scale = 'huge': must be one of smoke, laptop, paper"),
-        (["notebook", "fedfft/01", "-p", "band", "3"], "no parameter 'band'; it has: scale, seeds, bands, device"),
+        (
+            ["notebook", "fedfft/01", "-p", "band", "3"],
+            "no parameter 'band'; it has: scale, seeds, only, bands, device",
+        ),
     ],
 )
 def test_mistakes_are_named_cost_nothing_and_exit_2(argv, says, capsys, store, monkeypatch):

@@ -496,3 +496,10 @@ def test_the_line_of_tuned_classifiers_is_no_round():
     (made,) = grid.run(device="cpu", engine="loop").runs
     assert len(made.rows) == 3 and made.rounds_done == 2
     assert list(grid.status()["rounds"]) == ["2/2"]
+
+
+def test_a_page_in_a_gpus_precision_shows_what_was_kept_where_the_cpu_was_asked_for(capsys):
+    """Table III of SpecGradFilter is kept at paper scale, in bf16, which no CPU has."""
+    page = papers("specgradfilter").page("table3", scale="paper", only={"dataset": ["CIFAR-10"]})
+    assert isinstance(page.run("table3", device="cpu"), StoredResults)
+    assert "precision = 'bf16' is for a GPU" in capsys.readouterr().out

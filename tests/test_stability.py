@@ -16,7 +16,9 @@ def made(accuracies, seed=0, status="finished", rounds=None, method="A", alpha=0
     cell = SimpleNamespace(tags={"alpha": alpha}, label=method, setting=setting, tuned=f"by seed {seed}")
     reported = accuracies[-1] if status == "finished" else None
     three = {"accuracy_best": seed, "accuracy_last": reported, "accuracy_last_ten": reported}
-    return cell, SimpleNamespace(seed=seed, key="k", rows=rows, status=status, accuracy=reported, **three)
+    return cell, SimpleNamespace(
+        seed=seed, key="k", rows=rows, rounds_done=len(rows), status=status, accuracy=reported, **three
+    )
 
 
 def test_losses_of_evaluated_rounds():

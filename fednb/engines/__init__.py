@@ -49,6 +49,10 @@ class BadEngine(ValueError):
     """An engine or device that is not there."""
 
 
+class PrecisionNotHere(BadEngine):
+    """A precision that a device does not have."""
+
+
 def device_of(name: str) -> torch.device:
     """A device by name; "auto" is the GPU where there is one."""
     if name == "auto":
@@ -103,7 +107,7 @@ def choose(
 def suits(setting: Setting, where: torch.device) -> None:
     """Refuse a precision that is not to be had there."""
     if where.type != "cuda" and setting.precision in ("tf32", "bf16"):
-        raise BadEngine(f"precision = {setting.precision!r} is for a GPU; on a CPU use fp32 or fp64")
+        raise PrecisionNotHere(f"precision = {setting.precision!r} is for a GPU; on a CPU use fp32 or fp64")
 
 
 def expected(setting: Setting) -> int:

@@ -163,7 +163,7 @@ class Grid:
         if self.needs_gpu(device):
             raise NeedsGpu(
                 f"{self.name} at paper scale is {len(self.cells)} runs of {self.cells[0].setting.rounds} rounds and "
-                f"this machine has no GPU. Use scale='laptop', or device='cpu' to run it here all the same."
+                f"this machine has no GPU. Use scale='laptop', or device='cpu' in fp32 to run it here all the same."
             )
         if device_of(device).type == "cuda":
             self._make_together(device, engine)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fednb.base import files
 from fednb.base.files import Contents
+from fednb.engines import PrecisionNotHere
 from fednb.metrics.tidy import NOT_A_SETTING, REPORTS, gains
 from fednb.runs.cells import BadGrid
 from fednb.runs.experiment import Run
@@ -94,13 +95,13 @@ class Page:
         return pd.concat({name: grid.status() for name, grid in self.grids.items()}, names=["grid", "run"])
 
     def run(self, name: str = "", device: str = "auto") -> Results | StoredResults:
-        """Run what is missing of a grid. At paper scale without a GPU: the results that were kept, if any."""
+        """Run what is missing of a grid. Where that needs a GPU and there is none: results that were kept, if any."""
         grid = self.grids[name] if name else self.grid
         if not grid.cells:
             raise BadGrid(self._empty(grid))
         try:
             return grid.run(device=device)
-        except NeedsGpu as error:
+        except (NeedsGpu, PrecisionNotHere) as error:
             kept = self.kept_folder and put_back(self.kept_folder)
             if kept is None or not (kept / "runs.json").exists():
                 raise

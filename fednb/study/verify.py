@@ -18,6 +18,7 @@ from fednb.base.inputs import closest, shown
 from fednb.base.progress import bar_of
 from fednb.data.dataset import DataNotFound
 from fednb.data.identity import OtherSamples
+from fednb.engines import PrecisionNotHere
 from fednb.runs.grid import SCALES, Grid, NeedsGpu, Results
 from fednb.study.claims import Claim
 from fednb.study.folders import put_back
@@ -38,7 +39,7 @@ Judge = Callable[[Paper, str, str, tuple[str, ...]], "pd.DataFrame | None"]  # a
 BEST = ("scale", *(name for name in JUDGED if name not in ("claim", "says", "rule", "paper")))  # of kept results
 
 JUDGING = 0.02  # of the time that was given: kept for measuring and judging what was run
-NOT_HERE = (NeedsGpu, DataNotFound, OtherSamples)  # why a section is not run on this machine
+NOT_HERE = (NeedsGpu, PrecisionNotHere, DataNotFound, OtherSamples)  # why a section is not run on this machine
 FAILED = (DamagedFile, ValueError, KeyError, RuntimeError)  # why a section that was run has no verdict
 
 
@@ -131,7 +132,7 @@ def verify_within(
     big = scale == "paper" and device == "auto"
     if plan.tasks and big and not on and not torch.cuda.is_available():
         raise NeedsGpu(f"{len(plan.tasks)} runs are missing at paper scale and this machine has no GPU. "
-                       "Use --scale laptop, or --device cpu to run it here all the same.")  # fmt: skip
+                       "Use --scale laptop, or --device cpu --precision fp32 to run it here all the same.")  # fmt: skip
     planning = time.monotonic() - began  # reading all that was planned again, for judging, takes as long
     until = began + seconds - max(JUDGING * seconds, planning)
     made = follow([t.wanted for t in plan.tasks], [t.name for t in plan.tasks], "plan", device=device, until=until,
