@@ -35,7 +35,7 @@ SHORTEST = 64  # steps of a round that lanes have room for, or a power of two ab
 DRAWN = 200  # cohorts, to learn how much longer their longest client takes than the mean
 MOST_KEPT = 8  # sets of lanes: what was captured longest ago goes first
 SLACK = 1.1  # lanes for each that would be busy all the time
-CAPTURED = 2  # times what one gradient takes: a captured step beside what it is captured with
+CAPTURED = 2  # gradients whose memory a captured step is taken to need for each client
 AWAY = 3  # one in so many runs is between two rounds, and leaves its lanes to others
 
 

@@ -70,7 +70,7 @@ class Run:
 
     @property
     def rounds_done(self) -> int:
-        """Finished rounds; the line of a personalised run's tuned classifiers is none."""
+        """How many rounds are finished. A personalised run has one row more, for tuned classifiers."""
         return sum(not row.get("tuned") for row in self.rows)
 
     @cached_property

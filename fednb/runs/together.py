@@ -162,7 +162,7 @@ class _Line:
             self._begin(other[0], threading.Event())
 
     def kinds_beside(self, at: int) -> int:
-        """How many kinds of runs are at work with this one, at most, if all go on as long."""
+        """How many kinds of runs work at a time with this one among them, at most, if all take equally long."""
         first = range(max(0, at - self.several + 1), at + 1)
         return max(len(set(self.alike[i : i + self.several])) for i in first)
 

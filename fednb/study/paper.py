@@ -182,9 +182,9 @@ class Paper:
     def grid(self, name: str, scale: str = "smoke", seeds: list[int] | None = None) -> Grid:
         """The runs behind a table or figure at one scale.
 
-        A grid file's entries outside [smoke], [laptop] and [paper] are for all three. Settings that neither names are
-        those of paper.toml for that scale: [smoke], [laptop], or [setting], which is as printed, with [paper], which is
-        what was not printed.
+        A grid file's entries outside [smoke], [laptop] and [paper] are for all three. What neither names is taken from
+        paper.toml: at smoke and laptop scale from its table of that name, at paper scale from [setting], as printed,
+        and [paper], for what is not printed.
         """
         known = sorted(p.stem for p in (self.folder / "grids").glob("*.toml"))
         path = self.folder / "grids" / f"{_pick(f'grid of {self.id}', name, known)}.toml"

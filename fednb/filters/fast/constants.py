@@ -12,9 +12,9 @@ T = TypeVar("T")
 
 
 class Constants(Generic[T]):
-    """A function that makes constants, with an `lru_cache` of so many.
+    """A function that makes constants, and the latest so many that it has made.
 
-    What is read while a CUDA graph is captured stays for good: the graph reads it again and again, where it lies.
+    What is read while a CUDA graph is captured is kept for good: each launch of the graph reads it where it lies.
     """
 
     def __init__(self, make: Callable[..., T], most: int) -> None:
@@ -32,5 +32,5 @@ class Constants(Generic[T]):
 
 
 def constants(most: int) -> Callable[[Callable[..., T]], Constants[T]]:
-    """See `Constants`."""
+    """A decorator: of what the function makes the latest so many are kept, and for good what a CUDA graph reads."""
     return partial(Constants, most=most)
