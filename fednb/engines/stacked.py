@@ -20,7 +20,7 @@ from fednb.core.record import Answer, Cohort, Oracle, OwnLoss, Server
 from fednb.core.rounds import Method, blank, observed_local, step_by_step
 from fednb.data.plan import Plan
 from fednb.data.resident import ResidentPlan
-from fednb.engines.captured import CapturedOracle, busy
+from fednb.engines.captured import CapturedOracle, busy, launching
 from fednb.engines.lane_step import Trip
 from fednb.engines.lanes import Lanes
 from fednb.engines.loop import Loop, total
@@ -250,7 +250,10 @@ class Stacked(Loop):
     def evaluate(self, w: Tensor, b: Tensor) -> tuple[float, float]:
         with arithmetic(self.problem.objective.precision):
             score = None if self.mode == "eager" else self.shared.score_for(self.problem, w, b, self.mode)
-            return super().evaluate(w, b) if score is None else total(self.problem, [score(w, b)])
+            if score is not None:
+                return total(self.problem, [score(w, b)])
+            with launching():
+                return super().evaluate(w, b)
 
     def _fitting(self, method: Method, s: Server, ids: Sequence[int], times: int = 1) -> int:
         """How many clients a GPU has room for, which leave as much to other kinds of steps.
@@ -265,7 +268,8 @@ class Stacked(Loop):
         def measured() -> int:
             torch.cuda.reset_peak_memory_stats(w.device)
             before = torch.cuda.memory_allocated(w.device)
-            stacked_oracle(objective, plan)(w[None], b[None], 0)
+            with launching():
+                stacked_oracle(objective, plan)(w[None], b[None], 0)
             return torch.cuda.max_memory_allocated(w.device) - before
 
         self.taken = self.shared.bytes_of((objective.form, plan.at(0)[0].shape), measured)
