@@ -114,8 +114,9 @@ def busy() -> bool:
 
 def recorded(work: Work, buffers: Buffers, trial: Buffers) -> Callable[[], None]:
     """The work on these buffers as a CUDA graph; others like them are for trying out what must not be in it."""
-    with alone(), fastest_convolutions():
-        _warm(work, trial)
+    with alone():
+        with fastest_convolutions():
+            _warm(work, trial)
         graph, stream = torch.cuda.CUDAGraph(), stream_of_its_own()
         weakref.finalize(graph, _streams.discard, stream.cuda_stream)
         with nothing_collected(), torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
@@ -143,7 +144,11 @@ _wanted: list[int] = []  # a one for each thread that wants it for itself
 
 @contextmanager
 def launching() -> Iterator[None]:
-    """A block in which work is given to a device; waits while another thread needs it for itself."""
+    """A block in which work is given to a device; waits while another thread needs it for itself.
+
+    Work whose convolutions may be new belongs into one: where `fastest_convolutions` holds, which is for all threads,
+    they try their algorithms and free memory afterwards, which ends the capture of another thread.
+    """
     with _quiet:
         _quiet.wait_for(lambda: not _wanted)
         _launching.append(1)
@@ -256,7 +261,7 @@ def nothing_collected() -> Iterator[None]:
 
 @contextmanager
 def fastest_convolutions() -> Iterator[None]:
-    """Let the library try all its algorithms once for every shape, and keep the fastest."""
+    """Let the library try all its algorithms once for every shape, and keep the fastest: before a capture."""
     cudnn = torch.backends.cudnn
     was = cudnn.benchmark, cudnn.benchmark_limit
     cudnn.benchmark, cudnn.benchmark_limit = True, 0

@@ -191,7 +191,8 @@ class Stacked(Loop):
         def oracle(w: Tensor, b: Tensor, step: int | Tensor, *told: OwnLoss, last: int | None = None) -> Answer:
             look = None if told or self.mode == "eager" else self._look(plan, w, b, last)
             if look is None:
-                return own(w, b, step, *told, last=last)
+                with launching():
+                    return own(w, b, step, *told, last=last)
             if last not in turned:
                 look.turn_to(plan)
                 turned.add(last)
@@ -254,6 +255,10 @@ class Stacked(Loop):
                 return total(self.problem, [score(w, b)])
             with launching():
                 return super().evaluate(w, b)
+
+    def evaluate_own(self, k: Cohort) -> list[float]:
+        with launching():
+            return super().evaluate_own(k)
 
     def _fitting(self, method: Method, s: Server, ids: Sequence[int], times: int = 1) -> int:
         """How many clients a GPU has room for, which leave as much to other kinds of steps.
