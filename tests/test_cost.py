@@ -253,3 +253,21 @@ def test_twelve_percent_is_what_the_slower_takes_longer():
 
     table = per_round([one("FedSCAM", 100), one("FedLESAM", 112)], pairs=[["FedSCAM", "FedLESAM"]])
     assert table.query("measure == 'relative_speed'")["value"].tolist() == [pytest.approx(0.12)]
+
+
+@pytest.mark.parametrize(
+    "device, times", [("cuda:0", {"FedSCAM": 3}), ("cpu", {"FedAvg": 1, "FedSAM": 2, "FedSCAM": 3})]
+)
+def test_runs_that_shared_a_gpu_have_no_seconds(device, times):
+    """FedAvg from 10:00 to 10:05 beside FedSAM from 10:04 on; FedSCAM begins when FedSAM ends. Counts stay."""
+
+    def one(name, s, began, ended):
+        rows = [{"round": 0, "seconds": s, "gradient_evaluations": 1, "bytes_down": 1, "bytes_up": 1}]
+        about = {"device": device, "device_name": "abacus", "engine": "loop", "started": began, "ended": ended}
+        run = SimpleNamespace(method=fn.method(name), seed=0, key=name, rows=rows, about=about)
+        return SimpleNamespace(tags={}, label=name), run
+
+    made = [one("FedAvg", 1, "10:00", "10:05"), one("FedSAM", 2, "10:04", "10:09"), one("FedSCAM", 3, "10:09", "10:12")]
+    table = per_round(made)
+    assert table.query("measure == 'seconds_per_round'").set_index("method")["value"].to_dict() == times
+    assert len(table.query("measure == 'gradients_per_round'")) == 3
