@@ -10,6 +10,7 @@ from fednb.study import findings, notebooks
 from fednb.study.findings import COUNTED, Written, contradiction, contradictions, counts, decided, missing, sentence
 from fednb.study.ledger import Account
 from fednb.study.paper import papers
+from fednb.study.verdict_text import without_source
 
 IDS = [*papers().index, "across"]
 
@@ -48,6 +49,19 @@ def test_a_claim_without_numbers_is_told_without_them():
     assert sentence(row("e", "not run", n="", effect="") | {"printed": "", "low": "", "high": ""}) == (
         "e is better. **not run**"
     )
+
+
+@pytest.mark.parametrize(
+    "says, told",
+    [
+        ("FedSCAM (WA), with 70.63, is above FedAvg (section 5.3: 69.68) and FedLW (Table 2)",
+         "FedSCAM (WA), with 70.63, is above FedAvg"),
+        ("It gains 8.26 points (abstract) there", "It gains 8.26 points"),
+        ("FedSCAM (Full) and FedSCAM (SAM) are alike", "FedSCAM (Full) and FedSCAM (SAM) are alike"),
+    ],
+)  # fmt: skip
+def test_a_sentence_ends_where_its_source_is_told_not_at_a_name(says, told):
+    assert without_source(says) == told
 
 
 def test_what_is_missing_is_the_sum_over_the_sections_of_open_headlines():

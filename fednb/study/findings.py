@@ -20,7 +20,7 @@ from fednb.study.ledger import Account
 from fednb.study.map import TITLES, MapLine
 from fednb.study.paper import Paper
 from fednb.study.times import GPU
-from fednb.study.verdict_text import HEADLINE, interval, short
+from fednb.study.verdict_text import HEADLINE, interval, short, without_source
 from fednb.study.verify import BEST
 
 Row = dict[str, Any]  # a claim with its evidence, as `rows_of` gives it
@@ -148,7 +148,7 @@ def sentence(row: Row) -> str:
     """A claim with its verdict and numbers, in a line."""
     printed = short(row["printed"])
     numbers = [interval(row), f"printed {printed}" if printed else "", f"n = {row['n']}" if row["n"] else ""]
-    return f"{row['says'].partition(' (')[0]}. **{row['verdict']}**, {', '.join(filter(None, numbers))}".rstrip(", ")
+    return f"{without_source(row['says'])}. **{row['verdict']}**, {', '.join(filter(None, numbers))}".rstrip(", ")
 
 
 def missing(paper: Paper, rows: list[Row], accounts: list[Account]) -> str:

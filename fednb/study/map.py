@@ -18,7 +18,7 @@ from fednb.study import notebooks
 from fednb.study.claims import OUTCOMES, outcome_class
 from fednb.study.claims.claim import WEIGHTS
 from fednb.study.paper import Paper, papers
-from fednb.study.verdict_text import interval, short
+from fednb.study.verdict_text import interval, short, without_source
 from fednb.study.verify import best
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def _weightiest(paper: Paper, mine: list[MapLine]) -> str:
     if not found:
         return f"none yet, every notebook runs at smoke scale only: `fednb notebook {_short_name(mine[0].notebook)}`"
     row, notebook = min(found, key=lambda each: _rank(each[0], WEIGHTS.index(claims[each[0]["claim"]].weight)))
-    says, scale = claims[row["claim"]].says.partition(" (")[0], row["best_scale"]
+    says, scale = without_source(claims[row["claim"]].says), row["best_scale"]
     settings = f"{row['best_settings_run']} of {row['best_settings_claimed']} settings"
     told = ", ".join(text for text in (f"**{row['best_verdict']}**", _short(row).partition(" ")[2]) if text)
     return (f"{says}: {told} ({scale} scale, n = {row['best_n']}, {settings}): "

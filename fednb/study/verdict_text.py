@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -122,6 +123,15 @@ def interval(row: dict[str, Any], of: str = "") -> str:
     """
     effect, low, high = (short(row[f"{of}{name}"]) for name in ("effect", "low", "high"))
     return f"{effect} [{low or '?'}, {high or '?'}]" if effect and (low or high) else effect
+
+
+def without_source(says: str) -> str:
+    """A claim's sentence without what follows on where it stands.
+
+    >>> without_source("FedSCAM (WA), with 70.63, is above FedAvg (section 5.3: 69.68), and so on")
+    'FedSCAM (WA), with 70.63, is above FedAvg'
+    """
+    return re.split(r" \((?!(?!abstract)\w+\))", says, maxsplit=1)[0]
 
 
 def short(number: Any) -> str:
