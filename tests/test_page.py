@@ -253,6 +253,19 @@ def test_a_page_tells_which_of_its_grids_have_something_to_show(kept, capsys):
     assert page.shows("table1-tuned", device="cpu") and not page.shows("none", device="cpu")
 
 
+def test_a_page_tells_which_runs_came_without_their_models(kept, capsys):
+    """Two runs of which one is numbers alone; what was kept needs no models."""
+
+    class Made(list):
+        grid = SimpleNamespace(name="made table1")
+
+    made = Made((None, SimpleNamespace(key=key, entry=SimpleNamespace(bare=key == "b"))) for key in "ab")
+    assert not kept.has_models(made)
+    assert capsys.readouterr().out == "made table1: not measured, since 1 of the runs came without their models.\n"
+    assert kept.has_models(Made(made[:1])) and capsys.readouterr().out == ""
+    assert kept.has_models(kept.run())
+
+
 def test_unknown_evidence_is_refused(kept):
     with pytest.raises(UnknownEvidence, match="no evidence 'acuracy'; there is accuracy, "):
         kept.measure("acuracy", kept.run())

@@ -118,6 +118,16 @@ class Page:
         print(f"{self._empty(grid)}.")
         return False
 
+    def has_models(self, results: Results | StoredResults) -> bool:
+        """Whether the runs have their models, which some measurements need; says so in one line where not.
+
+        Runs that come from elsewhere may be numbers alone. Of results that were kept the measurements are there.
+        """
+        bare = [] if isinstance(results, StoredResults) else [run.key for _, run in results if run.entry.bare]
+        if bare:
+            print(f"{results.grid.name}: not measured, since {len(bare)} of the runs came without their models.")
+        return not bare
+
     def _empty(self, grid: Grid) -> str:
         return f"{grid.name} at {self.scale} scale: nothing of it is run yet"
 
