@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 import torch
@@ -207,3 +208,25 @@ def test_garbage_is_collected_before_a_capture_and_not_during_it():
         assert not gc.isenabled(), "as it was"
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("work", ["test", "own tests", "gradients"])
+def test_what_is_not_captured_waits_while_a_graph_is(work):
+    """Eager convolutions of another thread would free memory in the middle of the capture, which ends it."""
+    setting = SMALL.but(evaluation="personal") if work == "own tests" else SMALL
+    problem, m = problem_of(fitted(setting, method("fedavg")), 0), method("fedavg")
+    engine = Stacked(problem, "eager", shared=SharedSteps())
+    w, b = problem.objective.start(torch.float64, torch.device("cpu"))
+    ids = participants(setting, 0, 0)
+    k, _ = engine.train(m, problem.server(m, w, b), ids, {})
+
+    def gradients():
+        with problem.objective.arithmetic():
+            return engine._oracle(problem.plan(0, list(ids)))(k.w, b.expand(len(ids), -1), 0)
+
+    each = {"test": lambda: engine.evaluate(w, b), "own tests": lambda: engine.evaluate_own(k), "gradients": gradients}
+    with ThreadPoolExecutor(1) as pool:
+        with captured.alone():
+            other = pool.submit(each[work])
+            assert not wait([other], timeout=0.3).done
+        assert other.result(timeout=60)
