@@ -146,8 +146,8 @@ _wanted: list[int] = []  # a one for each thread that wants it for itself
 def launching() -> Iterator[None]:
     """A block in which work is given to a device; waits while another thread needs it for itself.
 
-    Work whose convolutions may be new belongs into one: where `fastest_convolutions` holds, which is for all threads,
-    they try their algorithms and free memory afterwards, which ends the capture of another thread.
+    Convolutions of new shapes belong inside. While a thread has `fastest_convolutions` on, those of all threads try
+    algorithms and then free memory; in the middle of a capture that would end it.
     """
     with _quiet:
         _quiet.wait_for(lambda: not _wanted)
@@ -261,7 +261,7 @@ def nothing_collected() -> Iterator[None]:
 
 @contextmanager
 def fastest_convolutions() -> Iterator[None]:
-    """Let the library try all its algorithms once for every shape, and keep the fastest: before a capture."""
+    """Let the library try all its algorithms for each new shape and keep the fastest; for use before a capture."""
     cudnn = torch.backends.cudnn
     was = cudnn.benchmark, cudnn.benchmark_limit
     cudnn.benchmark, cudnn.benchmark_limit = True, 0

@@ -47,9 +47,9 @@ def seconds_per_round(history: Run | pd.DataFrame | History) -> float:
 def per_round(results: Results, pairs: Sequence[Sequence[str]] = ()) -> pd.DataFrame:
     """What a round costs, all clients together: one row per run and measure (FedSCAM Fig. 4).
 
-    Measures: seconds_per_round, the median, which belongs to its device, not of runs that shared a GPU with others of
-    the table; gradients_per_round and bytes_per_round (down and up), means over rounds, counted; kept_per_client, what
-    a client keeps between rounds, in models.
+    Measures: seconds_per_round, the median, which belongs to its device; gradients_per_round and bytes_per_round (down
+    and up), means over rounds, counted; kept_per_client, what a client keeps between rounds, in models.
+    Runs that shared a GPU with others of the table have no seconds.
     pairs: methods [a, b] whose seconds are compared in the same setting with the same seed. The method "a vs b" has the
     measure relative_speed, seconds(b) / seconds(a) − 1: 0.12 where b takes 12% longer, or a is 12% faster.
     """
@@ -67,9 +67,9 @@ def per_round(results: Results, pairs: Sequence[Sequence[str]] = ()) -> pd.DataF
 
 
 def _timed_alone(rows: list[dict[str, Any]], results: Results) -> list[dict[str, Any]]:
-    """The rows without seconds of runs that shared a GPU with another of the results while they were made.
+    """All rows but the seconds of runs that were on a GPU at the same time as another run of the table.
 
-    Such seconds tell what the others did; on a CPU each process has a core to itself.
+    Their seconds depend on what the other run did. On a CPU each process has a core to itself.
     """
     on_gpus = [run for _, run in results if str(run.about.get("device", "")).startswith("cuda")]
     spans = {run.key: (run.about["device_name"], run.about["started"], run.about["ended"]) for run in on_gpus}
@@ -115,8 +115,8 @@ def to_target(results: Results, target: float | str = f"FedAvg{BEST}") -> pd.Dat
     `target` of its own, as SpecGradFilter's Table VII has for each data set, goes before.
     Measures: rounds; relative_comm, rounds / T times what the method sends each round, counted by `fednb.cost`;
     relative_passes, rounds / T times the gradients of a local step, the same whatever the device;
-    seconds_per_round, the median; seconds_total, the two multiplied, as the papers do. A time belongs to its device;
-    runs that shared a GPU with others of the table have none.
+    seconds_per_round, the median; seconds_total, the two multiplied, as the papers do. A time belongs to its device.
+    Runs that shared a GPU with others of the table have no seconds.
     The papers print T rounds for FedAvg itself; here it needs as many as it took to its best. Column `end`: how many
     rounds the run had, so that a claim can count who never gets there as one round past it.
 
@@ -145,8 +145,8 @@ def to_targets(results: Results, accuracies: Sequence[float], best: float) -> pd
     what the paper's FedAvg has. The column `accuracy` has a, `target` what was asked for, in percent, `end` how many
     rounds the run had.
     Measures: rounds and gradients, counted over all clients until then; without an accuracy, since they belong to the
-    whole run, gradients_per_step and client_seconds_per_round, the median over rounds of seconds by participant, which
-    runs have not that shared a GPU with others of the table.
+    whole run, gradients_per_step and client_seconds_per_round, the median over rounds of seconds by participant.
+    Runs that shared a GPU with others of the table have no seconds.
     """
     import pandas as pd
 

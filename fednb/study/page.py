@@ -121,7 +121,7 @@ class Page:
     def has_models(self, results: Results | StoredResults) -> bool:
         """Whether the runs have their models, which some measurements need; says so in one line where not.
 
-        Runs that come from elsewhere may be numbers alone. Of results that were kept the measurements are there.
+        Runs that were imported may be numbers alone. Kept results need no models: what was measured is kept with them.
         """
         bare = [] if isinstance(results, StoredResults) else [run.key for _, run in results if run.entry.bare]
         if bare:

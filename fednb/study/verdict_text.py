@@ -126,7 +126,7 @@ def interval(row: dict[str, Any], of: str = "") -> str:
 
 
 def without_source(says: str) -> str:
-    """A claim's sentence without what follows on where it stands.
+    """A claim's sentence up to the bracket that says where the paper has it. "(WA)" is a part of a name.
 
     >>> without_source("FedSCAM (WA), with 70.63, is above FedAvg (section 5.3: 69.68), and so on")
     'FedSCAM (WA), with 70.63, is above FedAvg'
