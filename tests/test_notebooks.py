@@ -133,6 +133,14 @@ def test_a_notebook_runs_as_a_plain_program(tmp_path, monkeypatch):
         notebooks.execute_plainly("made/01_x", {})
 
 
+def test_a_plain_program_can_display(tmp_path, monkeypatch, capsys):
+    """Jupyter gives every notebook a `display`; without it, it prints."""
+    monkeypatch.setenv("FEDNB_STORE", str(tmp_path))
+    monkeypatch.setattr(notebooks, "cells", lambda name: [*CELLS, *made("display(x, 'seen')")])
+    notebooks.execute_plainly("made/01_x", {"x": 5})
+    assert "5 seen" in capsys.readouterr().out
+
+
 def test_results_are_kept_with_their_command(tmp_path, monkeypatch):
     """Tables, figures and provenance, and what to type for them; an older copy is replaced as a whole."""
     monkeypatch.setenv("FEDNB_STORE", str(tmp_path / "store"))

@@ -1,5 +1,6 @@
 """The folder of a page, what it shows without a GPU, ours beside the paper's, and grids before anything is trained."""
 
+import io
 import json
 import os
 import shutil
@@ -9,10 +10,12 @@ from dataclasses import replace
 from math import isnan, nan
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 from matplotlib.figure import Figure
+from PIL import Image
 
 from fednb.algorithms.catalogue import UnknownMethod
 from fednb.base.files import Contents, DamagedFile
@@ -48,9 +51,23 @@ def test_a_page_keeps_figures_and_tables_in_its_folder(store):
     assert page.keep("fig", figure) is figure and page.keep("tab", table) is table
     assert page.folder == store / "notebooks" / "made/01_x" / "smoke" == page_folder("made/01_x", "smoke")
     assert sorted(p.name for p in page.folder.iterdir()) == ["contents.json", "fig.png", "tab.csv", "tab.txt"]
-    assert (page.folder / "fig.png").read_bytes().startswith(b"\x89PNG") and (page.folder / "fig.png").stat().st_size
+    with Image.open(page.folder / "fig.png") as kept:
+        assert (kept.format, kept.mode, kept.size) == ("PNG", "P", (600, 450))
     assert pd.read_csv(page.folder / "tab.csv", index_col=0).equals(table)
     assert (page.folder / "tab.txt").read_text().split() == ["a", "0", "1", "1", "2"]
+
+
+def test_a_kept_figure_looks_as_it_was_drawn(store):
+    """Few colours, but those that it has."""
+    page, figure, whole = Page("made/01_x", "smoke"), Figure(figsize=(4, 3)), io.BytesIO()
+    axes = figure.subplots(1, 2)
+    axes[0].imshow([[0, 1, 2], [3, 4, 5]], cmap="viridis")
+    axes[1].plot([1, 3, 2], color="#c44e52")
+    page.keep("fig", figure)
+    figure.savefig(whole, dpi=150, format="png")
+    drawn, kept = (np.asarray(Image.open(each).convert("RGB"), int) for each in (whole, page.folder / "fig.png"))
+    assert abs(kept - drawn).mean() < 0.5 and (abs(kept - drawn) > 16).mean() < 0.005  # some at the edges of letters
+    assert (page.folder / "fig.png").stat().st_size < len(whole.getvalue()) / 2
 
 
 def test_a_page_goes_where_the_one_who_executes_it_says(tmp_path, monkeypatch):

@@ -160,7 +160,7 @@ def _execute_cells(name: str, given: dict[str, Any], folder: Path, failed: Path)
 def execute_plainly(name: str, given: dict[str, Any]) -> Path:
     """Run a notebook's cells as one Python program, for a machine without Jupyter; returns the page's folder."""
     given, scale = checked_parameters(name, given)
-    known: dict[str, Any] = {}
+    known: dict[str, Any] = {"display": print}  # which Jupyter gives to every notebook
     code = [c for c in cells(name) if c["cell_type"] == "code"]
     with execution.fresh_page(name, scale) as folder, _environment(FEDNB_PAGE=str(folder), MPLBACKEND="agg"):
         for count, cell in enumerate(code, 1):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 from contextlib import ExitStack
 from pathlib import Path
 from unittest import mock
@@ -12,13 +13,14 @@ NAME = "made/01_x"
 DEFAULTS = 'scale = "smoke"\nx = 0\ndevice = "auto"'
 SHOW = """
 import pandas as pd
+from PIL import Image
 from types import SimpleNamespace
 import fednb as fn
 class Picture:
     def get_figwidth(self): return 4.0
     def supxlabel(self, *said, **how): pass
     def savefig(self, path, **how):
-        with open(path, "wb") as f: f.write(b"picture %d" % x)
+        Image.new("RGB", (x + 1, 3)).save(path, format=how["format"])
 page = fn.page("made/01_x", scale)
 runs = [SimpleNamespace(key="run %d" % x, about={"seed": x, "device_name": "a CPU"})]
 page.keep("tab", pd.DataFrame({"x": [x] * 20}), runs)
@@ -95,7 +97,9 @@ def kept(root: Path) -> Path:
 
 def content(x: int, name: str) -> bytes:
     """A text that a file has only where it was made with this x."""
-    if name in ("fig.png", "executed.ipynb"):
+    if name == "fig.png":
+        return b"IHDR" + struct.pack(">II", x + 1, 3)  # its width and height
+    if name == "executed.ipynb":
         return b"picture %d" % x
     if name == "command.txt":
         return f"-p x {x}".encode()
