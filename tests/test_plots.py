@@ -355,6 +355,14 @@ def test_panels_of_a_sweep_share_what_was_varied():
     assert left.get_xlim() == right.get_xlim() and left.get_xlim()[1] >= 0.1
 
 
+def test_long_names_of_partitions_do_not_run_into_one_another():
+    few = np.array([[5, 5], [5, 5]])
+    figure = plots.clients_by_class({"Fashion-MNIST, pathological-shards(classes=5)": few, "iid": few})
+    figure.draw_without_rendering()
+    boxes = [ax.title.get_window_extent() for ax in figure.axes[:2]]
+    assert boxes[0].x0 > 0 and boxes[0].x1 < boxes[1].x0
+
+
 def test_rows_of_partitions_have_colour_scales_of_their_own():
     """Ten classes in the first row, a hundred in the second: what is bright there would be dark beside the others."""
     few, many = np.full((2, 2), 50), np.full((2, 8), 5)

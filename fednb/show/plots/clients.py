@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +12,8 @@ from fednb.show.plots.style import HEAT, PALETTE, _panels, _style, look
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+WIDTH = 36  # letters of a title that are as wide as a panel
 
 
 def clients_by_class(counts: dict[str, np.ndarray], row: int = 99) -> Figure:
@@ -30,7 +33,7 @@ def clients_by_class(counts: dict[str, np.ndarray], row: int = 99) -> Figure:
             beside = shown[i - i % row : i - i % row + row]
             top = max(c.max() for c in beside)
             sns.heatmap(table, ax=ax, cmap=HEAT, vmin=0, vmax=top, cbar=table is beside[-1])
-            ax.set(title=f"{name}: samples", xlabel="class", ylabel="client")
+            ax.set(title=fill(f"{name}: samples", WIDTH), xlabel="class", ylabel="client")
     return fig
 
 
