@@ -3,6 +3,8 @@
 import gc
 import weakref
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -230,3 +232,28 @@ def test_what_is_not_captured_waits_while_a_graph_is(work):
             other = pool.submit(each[work])
             assert not wait([other], timeout=0.3).done
         assert other.result(timeout=60)
+
+
+@pytest.mark.parametrize("first", [torch.OutOfMemoryError("CUDA out of memory"), KeyError("x"), None])
+def test_an_error_inside_of_a_capture_is_not_hidden_by_that_of_its_end(monkeypatch, first):
+    ends = RuntimeError("CUDA error: operation failed due to a previous error during capture")
+
+    @contextmanager
+    def graph(*given, **how):
+        try:
+            yield
+        finally:
+            raise ends
+
+    def work(buffers):
+        if first is not None:
+            raise first
+
+    stream = SimpleNamespace(cuda_stream=0)
+    monkeypatch.setattr(torch.cuda, "graph", graph)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", type("Graph", (), {}))
+    monkeypatch.setattr(captured, "stream_of_its_own", lambda: stream)
+    monkeypatch.setattr(captured, "_warm", lambda work, trial: None)
+    with pytest.raises((RuntimeError, KeyError)) as caught:
+        captured.recorded(work, {}, {})
+    assert caught.value is (first or ends)

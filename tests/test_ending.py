@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from fednb.base.processes.ending import Ended, exit_status, farewell, saving_signals
+from fednb.base.processes.ending import DeviceFailed, Ended, device_failed, exit_status, farewell, saving_signals
 from fednb.base.processes.member import WorkerFailed
 from fednb.cli import commands as cli
 
@@ -96,3 +96,39 @@ def test_errors_of_the_program_are_shown_whole(monkeypatch):
     monkeypatch.setattr("fednb.cli.lists.do_ls", fail)
     with pytest.raises(RuntimeError, match="a slip"):
         cli.main(["ls", "data"])
+
+
+ADVICE = "\nFor debugging consider this\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
+
+
+@pytest.mark.parametrize(
+    "said, lasts",
+    [
+        ("an illegal memory access was encountered", True), ("device-side assert triggered", True),
+        ("operation failed due to a previous error during capture", False),
+        ("operation not permitted when stream is capturing", False), ("out of memory", False),
+    ],
+)  # fmt: skip
+def test_what_torch_advises_below_an_error_is_not_the_error(said, lasts):
+    """It names device-side assertions whatever has happened."""
+    assert device_failed(RuntimeError(f"CUDA error: {said}{ADVICE}")) is lasts
+    assert not device_failed(ValueError(said))
+
+
+def masked(first, then):
+    """As a capture that an error ends: its own error is raised while the first one is on its way."""
+    try:
+        try:
+            raise first
+        finally:
+            raise then
+    except Exception as error:
+        return error
+
+
+def test_an_error_that_a_capture_hides_is_told():
+    lasting = masked(RuntimeError(f"CUDA error: an illegal memory access{ADVICE}"), RuntimeError("CUDA error: capture"))
+    assert device_failed(lasting)
+    told = "CUDA error: capture; it began with RuntimeError: CUDA error: an illegal memory access"
+    assert str(DeviceFailed(lasting)).startswith(f"the GPU has failed ({told}); the same command goes on")
+    assert not device_failed(masked(KeyError("x"), RuntimeError("CUDA error: capture")))

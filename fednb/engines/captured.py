@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from fednb.base.processes.ending import causes
 from fednb.core.record import Answer, Oracle
 from fednb.data.resident import ResidentPlan
 from fednb.engines.compiled import Buffers, Traced, kept_in
@@ -113,14 +114,23 @@ def busy() -> bool:
 
 
 def recorded(work: Work, buffers: Buffers, trial: Buffers) -> Callable[[], None]:
-    """The work on these buffers as a CUDA graph; others like them are for trying out what must not be in it."""
+    """The work on these buffers as a CUDA graph; others like them are for trying out what must not be in it.
+
+    A capture that an error ends has an error of its own, which would hide the first: the first is raised.
+    """
+    fault: BaseException | None = None
     with alone():
         with fastest_convolutions():
             _warm(work, trial)
         graph, stream = torch.cuda.CUDAGraph(), stream_of_its_own()
         weakref.finalize(graph, _streams.discard, stream.cuda_stream)
-        with nothing_collected(), torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-            work(buffers)
+        try:
+            with nothing_collected(), torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+                work(buffers)
+        except RuntimeError as error:
+            *_, fault = causes(error)
+    if fault is not None:
+        raise fault
     return graph.replay
 
 

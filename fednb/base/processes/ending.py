@@ -73,16 +73,36 @@ def farewell(error: KeyboardInterrupt) -> str:
 
 
 class DeviceFailed(RuntimeError):
-    """A GPU has failed: this process gets nothing from it any more, the next one may."""
+    """A GPU has failed: this process gets nothing from it any more, the next one may.
+
+    A capture that an error ends says so by an error of its own, which hides the first: that one is told too.
+    """
 
     def __init__(self, error: Exception) -> None:
-        why = str(error).partition("\n")[0]
+        *_, first = causes(error)
+        why = _first_line(error) + f"; it began with {type(first).__name__}: {_first_line(first)}" * (
+            first is not error
+        )
         super().__init__(f"the GPU has failed ({why}); the same command goes on after the last saved rounds")
 
 
 def device_failed(error: Exception) -> bool:
-    """True for an error of a GPU after which this process cannot use it any more."""
-    return isinstance(error, RuntimeError) and any(text in str(error) for text in LASTING)
+    """True for an error of a GPU after which this process cannot use it any more.
+
+    What torch writes below the first line is advice, the same for every error: it speaks of device-side assertions.
+    """
+    return any(isinstance(e, RuntimeError) and any(text in _first_line(e) for text in LASTING) for e in causes(error))
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """An error, and those that were on their way when it came, back to the first."""
+    yield error
+    if error.__context__ is not None:
+        yield from causes(error.__context__)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]
 
 
 def machine_failed(error: Exception) -> str | None:
