@@ -26,6 +26,7 @@ from fednb.runs.history_csv import Extent, as_csv
 from fednb.runs.probes import Probe
 from fednb.runs.soundness import files_in
 from fednb.runs.store import Entry, NoWeights, entries
+from fednb.runs.twice import made_twice
 
 SMALL = Setting(clients=3, participation=1, rounds=2, epochs=1, batch=50, samples=200, partition="dirichlet(alpha=0.5)")
 PROBE = Probe(("global",), rounds=(0, 1))
@@ -517,3 +518,35 @@ def test_weights_that_the_store_does_not_have_are_said(places, capsys):
     places.here, places.there = places.there, places.here
     places.export("--weights", name="again.zip")
     assert "without weights, which the store does not have: 2 runs" in capsys.readouterr().err
+
+
+def test_runs_that_are_in_two_places_are_compared(places, capsys):
+    """Seed 0 is the same, seed 1 ends a point and a half higher there; seed 2 is not finished."""
+    places.export()
+    assert places.take() == 0
+    before = wanted(1).accuracy
+    altered(wanted(1).entry, "accuracy", before + 1.5, device_name="another GPU", weights_sha256="0" * 64)
+    found = made_twice(places.here)
+    assert found["same"].to_dict() == {wanted(0).key: True, wanted(1).key: False}
+    assert found.loc[wanted(1).key, ["here", "there", "difference", "made here"]].tolist() == [
+        before + 1.5, before, -1.5, "another GPU",
+    ]  # fmt: skip
+    capsys.readouterr()
+    assert main(["store", "compare", str(places.file)]) == 0
+    told = capsys.readouterr().out
+    assert "2 runs in both places, 1 the same bit for bit" in told and "another GPU" in told and "-1.50" in told
+    assert main(["store", "compare", str(places.here), "--csv"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].startswith("key,method,data,model,seed,here,there,same")
+    assert [p for p in (merging.home() / "transit").glob("*") if p.name != "lock"] == []
+
+
+def test_places_without_a_run_in_common_and_damage_are_one_line(places, capsys):
+    places.export()
+    assert main(["store", "compare", str(places.file)]) == 2
+    assert "compare: no finished run of" in capsys.readouterr().err
+    assert places.take() == 0
+    history = Entry(wanted(0).key, places.here / "runs" / wanted(0).key).folder / "history.csv"
+    history.write_bytes(history.read_bytes()[:-9])
+    assert main(["store", "compare", str(places.here)]) == 2
+    said = capsys.readouterr().err
+    assert str(places.here) in said and "history.csv" in said and said.count("\n") == 1

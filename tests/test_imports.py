@@ -43,6 +43,7 @@ OPTIONAL = {  # by folder or file: extras, loaded when they are asked for
     "show/plots": {"matplotlib", "seaborn"},
     "show/explore": {"ipywidgets", "IPython", "PIL", "matplotlib"},
     "study/notebooks.py": {"papermill"},
+    "study/page.py": {"PIL"},  # comes with matplotlib; loaded when a figure is kept
     "models/vit.py": {"timm"},  # an extra: loaded when the model is asked for
     "data/pictures.py": {"PIL"},  # torchvision and matplotlib bring Pillow; loaded when images are decoded
     "data/corrupt.py": {"PIL"},

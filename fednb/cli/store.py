@@ -1,4 +1,4 @@
-"""The verbs of `fednb store`: list, show, check and remove what is kept; export runs and import them."""
+"""The verbs of `fednb store`: list, show, check and remove what is kept; export runs, import and compare them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fednb.base.checks import is_number
 from fednb.base.locks import Busy
 from fednb.base.progress import bar_of
 from fednb.cli.choosing import add_filters, add_keys, filtered, is_filtered, named_runs, readable, runs_of, size_of
-from fednb.cli.transfer import add_export, add_import
+from fednb.cli.transfer import add_compare, add_export, add_import
 from fednb.runs.listing import remove, remove_set_aside, size_by_kind
 from fednb.runs.soundness import MEASUREMENT, checks
 from fednb.runs.store import DamagedRun, Entry, StoreError, entries, find, home, set_aside, writing
@@ -27,7 +27,7 @@ TRIES = 5  # a run at work changes while it is looked at
 
 
 def add_store(verb: argparse.ArgumentParser) -> None:
-    kinds = verb.add_subparsers(required=True, metavar="ls | show | size | check | export | import | rm")
+    kinds = verb.add_subparsers(required=True, metavar="ls | show | size | check | export | import | compare | rm")
     ls = kinds.add_parser("ls", help="the runs of the store as a table")
     add_keys(ls)
     add_filters(ls)
@@ -38,6 +38,7 @@ def add_store(verb: argparse.ArgumentParser) -> None:
     _add_check(kinds.add_parser("check", help="look at every file of every run, and at executed pages"))
     add_export(kinds.add_parser("export", help="write runs to one file, to be imported elsewhere"))
     add_import(kinds.add_parser("import", help="take in the runs of such a file, or of a folder of runs"))
+    add_compare(kinds.add_parser("compare", help="how far runs that were made twice are apart, here and there"))
     rm = kinds.add_parser("rm", help="remove runs for good; asks first")
     add_keys(rm)
     add_filters(rm)

@@ -1,18 +1,25 @@
-"""The verbs `fednb store export` and `fednb store import`: runs to a file that travels, and from it into a store."""
+"""The verbs `fednb store export`, `import` and `compare`: runs to a file that travels, from it, and beside it."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from math import nan
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fednb.cli.choosing import named_runs, runs_of, size_of
 from fednb.cli.tables import add_part, chosen_of
 from fednb.runs.archive import Exported, export_runs
 from fednb.runs.merging import import_runs
 from fednb.runs.store import Entry, home
+from fednb.runs.twice import made_twice
+from fednb.study.columns import fitting
 from fednb.study.paper import papers
 from fednb.study.verify import check_writable
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST_NAMED = 5  # keys in a line
 
@@ -36,6 +43,16 @@ def add_import(verb: argparse.ArgumentParser) -> None:
         what it lacks: weights, probes, measurements. Another run under the same key is refused (exit status 1)."""
     verb.add_argument("file", metavar="FILE", help="what `fednb store export` wrote, a folder of runs, or a store")
     verb.set_defaults(do=do_import)
+
+
+def add_compare(verb: argparse.ArgumentParser) -> None:
+    verb.description = """Runs of the store beside the same runs of a file or folder, made elsewhere or earlier: which
+        are the same bit for bit, and how far apart the others end. A run that is made again on a CPU is the same; on a
+        GPU sums have another order, and what begins as rounding grows from round to round."""
+    verb.add_argument("file", metavar="FILE", help="what `fednb store export` wrote, a folder of runs such as "
+                      "papers/fedfft/runs, or a store")  # fmt: skip
+    verb.add_argument("--csv", action="store_true", help="every run as CSV")
+    verb.set_defaults(do=do_compare)
 
 
 def do_export(asked: argparse.Namespace) -> int:
@@ -83,3 +100,25 @@ def do_import(asked: argparse.Namespace) -> int:
     print(f"{home()}: {runs_of(len(done.new))} new, {len(done.completed)} completed, {len(done.known)} known before, "
           f"{len(done.refused)} refused")  # fmt: skip
     return 1 if done.refused else 0
+
+
+def do_compare(asked: argparse.Namespace) -> int:
+    """Print how far the runs that are in both places are apart, by data, model and devices."""
+    found = made_twice(Path(asked.file))
+    if not len(found):
+        raise ValueError(f"compare: no finished run of {home()} is in {asked.file}")
+    if asked.csv:
+        print(found.to_csv(), end="")
+        return 0
+    groups = found.groupby(["data", "model", "made here", "made there"], sort=False)
+    print(fitting([dict(zip(groups.keys, names, strict=True)) | _apart(part) for names, part in groups]))
+    print(f"{runs_of(len(found))} in both places, {found['same'].sum()} the same bit for bit; accuracies, in points: "
+          f"those of {asked.file} less those of {home()}")  # fmt: skip
+    return 0
+
+
+def _apart(part: pd.DataFrame) -> dict[str, Any]:
+    """How far the accuracies of some runs are apart."""
+    apart = part["difference"]
+    told = {"mean": apart.mean(), "sd": apart.std() if len(part) > 1 else nan, "largest": apart.abs().max()}
+    return {"runs": len(part), "same": int(part["same"].sum())} | {name: f"{x:.2f}" for name, x in told.items()}

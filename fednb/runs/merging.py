@@ -97,7 +97,7 @@ def _merge(source: Source, key: str, place: Path) -> str:
     """Merge one run; returns what became of it, by the name of `Imported`'s list."""
     entry, coming = Entry.of(key), Entry(key, files.new_folder(files.beside(place / key)))
     try:
-        with _incoming(source, coming):
+        with incoming(source, coming):
             source.copy(key, NUMBERS, coming.folder)
             _check_numbers(source, coming)
         with entry.lock(wait=False):
@@ -118,7 +118,7 @@ def _check_numbers(source: Source, coming: Entry) -> None:
 
 
 @contextmanager
-def _incoming(source: Source, coming: Entry) -> Iterator[None]:
+def incoming(source: Source, coming: Entry) -> Iterator[None]:
     """Damage of a run that comes in is said of where it comes from."""
     try:
         yield
@@ -187,7 +187,7 @@ def _fetch(source: Source, coming: Entry, names: list[str]) -> None:
     needed = sum(source.runs[coming.key][name] for name in names)
     if (free := shutil.disk_usage(coming.folder).free) < needed:
         raise StoreError(f"{coming.folder.parent}: run {coming.key} needs {needed} bytes, and {free} are free")
-    with _incoming(source, coming):
+    with incoming(source, coming):
         source.copy(coming.key, names, coming.folder)
         for check in checks(coming, only=names):
             check()
