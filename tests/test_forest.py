@@ -32,6 +32,13 @@ def test_numbers_are_in_units_of_the_printed_effect():
     assert f'x1="{_x(-0.75):.1f}" x2="{_x(-0.25):.1f}"' in told
 
 
+def test_factors_are_in_units_of_their_logarithms():
+    """Twice as many rounds where half as many are printed is -1, and a factor of 1 is none."""
+    told = drawn(row("a", effect=0.5, printed=2.0, ratio=-1.0, low=0.25, high=1.0))
+    assert f'cx="{_x(-1):.1f}"' in told and f"M{_x(1):.1f} " in told and f'x2="{_x(0):.1f}"' in told
+    assert drawn(row("a", effect=1.2, printed=1.0, ratio=float("nan"))) == ""
+
+
 def test_what_lies_beyond_is_drawn_at_the_edge():
     told = drawn(row("a", effect=400.0))
     assert f'cx="{_x(HIGH):.1f}"' in told and _x(-9) == _x(LOW) < _x(0) < _x(1) < _x(HIGH)

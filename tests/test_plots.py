@@ -490,3 +490,12 @@ def test_forest_in_units_of_what_is_printed():
     (ax,) = plots.forest(JUDGED, relative=True).axes
     assert [label.get_text() for label in ax.get_yticklabels()] == ["b: does not hold (n = 3)"]
     assert [list(line.get_xdata()) for line in ax.lines if line.get_marker() == "o"] == [[-1.0]]
+
+
+def test_forest_of_factors_in_units_of_what_is_printed():
+    """0.5 times where 2 times is printed is -1: of logarithms."""
+    factors = JUDGED.loc[["b"]].assign(effect=0.5, low=0.25, high=1.0, bound=1.0, printed=2.0, ratio=-1.0)
+    (ax,) = plots.forest(factors, relative=True).axes
+    assert [list(line.get_xdata()) for line in ax.lines if line.get_marker() in "oD|"] == [[-1.0], [1.0], [0.0]]
+    nothing = factors.assign(printed=1.0, ratio=np.nan)
+    assert plots.forest(nothing, relative=True).axes[0].get_yticklabels() == []

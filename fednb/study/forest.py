@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from html import escape
-from math import isfinite
 from typing import Any
 
-from fednb.study.claims import COLOURS, GROUPS, outcome_class
+from fednb.study.claims import COLOURS, GROUPS, in_printed_units, outcome_class
 
 Row = dict[str, Any]  # a claim, as `verify` tells it
 
@@ -53,7 +52,8 @@ def drawing(rows: list[Row]) -> str:
 
 def _shown(rows: list[Row]) -> list[Row]:
     """The claims that are drawn, in their order."""
-    return sorted(filter(_comparable, rows), key=lambda row: GROUPS.index(outcome_class(row["verdict"])))
+    comparable = [row for row in rows if in_printed_units(row) is not None]
+    return sorted(comparable, key=lambda row: GROUPS.index(outcome_class(row["verdict"])))
 
 
 def _height(shown: list[Row]) -> int:
@@ -71,15 +71,6 @@ def _inside(shown: list[Row], url: Callable[[Row], str] | None = None) -> str:
     return axis + "".join(_line(row, i, url(row) if url else "") for i, row in enumerate(shown))
 
 
-def _comparable(row: Row) -> bool:
-    """True for a claim about a difference, with numbers of ours and of the paper."""
-    return row["reading"] == "above" and all(map(_is_number, (row["effect"], row["printed"]))) and row["printed"] != 0
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and isfinite(value)
-
-
 def _x(value: float) -> float:
     """Where a number of printed effects lies."""
     return LABEL + (WIDTH - LABEL - 20) * (min(max(value, LOW), HIGH) - LOW) / (HIGH - LOW)
@@ -87,8 +78,8 @@ def _x(value: float) -> float:
 
 def _line(row: Row, i: int, url: str) -> str:
     """One claim: its name and verdict, the interval, our effect, the printed one."""
-    y, size = LINE * (i + 0.75), abs(row["printed"])
-    low, at, high, printed = (_x(row[name] / size) for name in ("low", "effect", "high", "printed"))
+    y, measured = LINE * (i + 0.75), in_printed_units(row) or {}
+    low, at, high, printed = (_x(measured[name]) for name in ("low", "effect", "high", "printed"))
     kind = COLOURS.get(outcome_class(row["verdict"]), "")
     name = escape(f"{row['claim']}: {row['verdict'].partition(' (')[0]}, n = {row['n']}")
     text = f'<text text-anchor="end" x="{LABEL - 10}" y="{y + 4:.1f}">{name}</text>'

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fednb.show.plots.style import PALETTE, _panels, _style
-from fednb.study.claims import GROUPS, OUTCOMES, outcome_class
+from fednb.study.claims import GROUPS, OUTCOMES, in_printed_units, outcome_class
+from fednb.study.claims.units import MEASURED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 COLOURS = {"holds": 2, "seen": 2, "average": 0, "seen-average": 0, "fails": 3, "not-seen": 3}  # places in the palette
 UNDECIDED = "0.45"
-NUMBERS = ["effect", "low", "high", "bound", "printed"]
 WIDEST = 3.0  # times the range of all effects: longer intervals are cut
 
 
@@ -55,11 +55,13 @@ def _rows(verdicts: pd.DataFrame, relative: bool) -> pd.DataFrame:
     """The claims that have something to draw, in the order of the picture."""
     begins = {kind: begin for begin, kind in OUTCOMES.items()}
     groups = verdicts["verdict"].map(outcome_class)
-    rows = verdicts.assign(group=groups, begin=groups.map(begins)).astype(dict.fromkeys(NUMBERS, float))
+    rows = verdicts.assign(group=groups, begin=groups.map(begins)).astype(dict.fromkeys(MEASURED, float))
     rows = rows[np.isfinite(rows["effect"])]
     if relative:
-        rows = rows[np.isfinite(rows["printed"]) & (rows["printed"] != 0) & (rows["reading"] == "above")]
-        rows[NUMBERS] = rows[NUMBERS].div(rows["printed"].abs(), axis=0)
+        units = [in_printed_units(row) for _, row in rows.iterrows()]
+        rows = rows[[each is not None for each in units]]
+        numbers = [[each[name] for name in MEASURED] for each in units if each is not None]
+        rows[list(MEASURED)] = np.reshape(numbers, (-1, len(MEASURED)))
     order = {group: i for i, group in enumerate(GROUPS)}
     return rows.sort_values("group", key=lambda groups: groups.map(order), kind="stable")
 
@@ -83,5 +85,5 @@ def _limits(ax: Axes, rows: pd.DataFrame) -> None:
     span = max(float(np.ptp(points)), 1e-12) * (WIDEST - 1) / 2
     ends = np.append(rows[["low", "high"]].to_numpy(float).ravel(), points)
     low, high = max(ends.min(), points.min() - span), min(ends.max(), points.max() + span)
-    room = 0.04 * (high - low)
+    room = 0.04 * (high - low) or 0.5
     ax.set_xlim(low - room, high + room)
