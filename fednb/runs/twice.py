@@ -30,8 +30,8 @@ def made_twice(path: Path) -> pd.DataFrame:
         same: list[bool] = []
         with bar_of(len(source.runs), "comparing", unit="run") as bar:
             for key in source.runs:
-                here, there = Entry.of(key), _copied(source, key, Path(place))
-                if here.started and here.ended and there.ended:
+                here = Entry.of(key)
+                if here.started and here.ended and (there := _copied(source, key, Path(place))).ended:
                     with incoming(source, there):
                         same.append(not difference(here, there))
                     ours.append(here)

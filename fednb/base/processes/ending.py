@@ -80,10 +80,10 @@ class DeviceFailed(RuntimeError):
 
     def __init__(self, error: Exception) -> None:
         *_, first = causes(error)
-        why = _first_line(error) + f"; it began with {type(first).__name__}: {_first_line(first)}" * (
-            first is not error
+        began = "" if first is error else f"; it began with {type(first).__name__}: {_first_line(first)}"
+        super().__init__(
+            f"the GPU has failed ({_first_line(error)}{began}); the same command goes on after the last saved rounds"
         )
-        super().__init__(f"the GPU has failed ({why}); the same command goes on after the last saved rounds")
 
 
 def device_failed(error: Exception) -> bool:

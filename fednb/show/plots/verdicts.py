@@ -8,7 +8,7 @@ import numpy as np
 
 from fednb.show.plots.style import PALETTE, _panels, _style
 from fednb.study.claims import GROUPS, OUTCOMES, in_printed_units, outcome_class
-from fednb.study.claims.units import MEASURED
+from fednb.study.claims.judging import NUMBERS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,13 +55,13 @@ def _rows(verdicts: pd.DataFrame, relative: bool) -> pd.DataFrame:
     """The claims that have something to draw, in the order of the picture."""
     begins = {kind: begin for begin, kind in OUTCOMES.items()}
     groups = verdicts["verdict"].map(outcome_class)
-    rows = verdicts.assign(group=groups, begin=groups.map(begins)).astype(dict.fromkeys(MEASURED, float))
+    rows = verdicts.assign(group=groups, begin=groups.map(begins)).astype(dict.fromkeys(NUMBERS, float))
     rows = rows[np.isfinite(rows["effect"])]
     if relative:
         units = [in_printed_units(row) for _, row in rows.iterrows()]
         rows = rows[[each is not None for each in units]]
-        numbers = [[each[name] for name in MEASURED] for each in units if each is not None]
-        rows[list(MEASURED)] = np.reshape(numbers, (-1, len(MEASURED)))
+        numbers = [[each[name] for name in NUMBERS] for each in units if each is not None]
+        rows[list(NUMBERS)] = np.reshape(numbers, (-1, len(NUMBERS)))
     order = {group: i for i, group in enumerate(GROUPS)}
     return rows.sort_values("group", key=lambda groups: groups.map(order), kind="stable")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import inf, isclose, isfinite, log, nan
 from typing import Any
 
-MEASURED = ("effect", "low", "high", "bound", "printed")
+from fednb.study.claims.judging import NUMBERS
 
 
 def in_printed_units(row: Mapping[str, Any]) -> dict[str, float] | None:
@@ -24,13 +24,11 @@ def in_printed_units(row: Mapping[str, Any]) -> dict[str, float] | None:
     effect, printed = (_number(row[name]) for name in ("effect", "printed"))
     if row["reading"] != "above" or not isfinite(effect) or not isfinite(printed) or printed == 0:
         return None
-    told = {name: _number(row.get(name)) for name in MEASURED}
+    told = {name: _number(row.get(name)) for name in NUMBERS}
     ratio = _number(row.get("ratio", effect / printed))
-    if not isclose(
-        ratio, effect / printed, rel_tol=1e-6, abs_tol=1e-9
-    ):  # that of logarithms, or none: they are factors
-        if not isfinite(ratio):
-            return None  # a printed factor of 1 is no effect
+    if not isfinite(ratio):
+        return None  # a printed factor of 1 is no effect
+    if not isclose(ratio, effect / printed, rel_tol=1e-6, abs_tol=1e-9):  # it is that of logarithms
         told = {name: log(value) if value > 0 else -inf if value == 0 else nan for name, value in told.items()}
     return {name: value / abs(told["printed"]) for name, value in told.items()}
 

@@ -140,9 +140,10 @@ def of_layers(
 ) -> pd.DataFrame:  # fmt: skip
     """How well every step from Eq. 7 to 11 of FedFSA ranks layers: `rows` of every run and radius, from probed models.
 
-    And each layer's share of all scores, by client. The column method says which step, `training` which method trained
-    the clients. The loss is that on the client's training samples, `samples` of them (500; at smoke scale 50), in fp64
-    and evaluation mode. radii: 0.1 is ρ on Fashion-MNIST and CIFAR-10, 0.9 the larger one on CIFAR-100.
+    And each layer's share of all scores; all are means over clients. The column method says which step, `training`
+    which method trained the clients. The loss is that on the client's training samples, `samples` of them (500; at
+    smoke scale 50), in fp64 and evaluation mode. radii: 0.1 is ρ on Fashion-MNIST and CIFAR-10, 0.9 the larger one on
+    CIFAR-100.
     """
     import pandas as pd
 
@@ -160,7 +161,8 @@ def of_layers(
             seen = asked.answer(partial(_by_client, losses, kept, rho))
             each = [{step: seen[step][c, chosen] for step in STEPS} for c in range(len(kept.clients))]
             about = {**head, "rho": rho}
-            found += [{**about, **row} for row in (*rows(each, top), *_shares(each, kept, chosen))]
+            named = [kept.layout.names[i] for i in chosen]
+            found += [{**about, **row} for row in (*rows(each, top), *_shares(each, named))]
     return pd.DataFrame(found)
 
 
@@ -175,13 +177,12 @@ def _by_client(losses: Callable[[], list[Sample]], kept: Probed, rho: float) -> 
     return {step: torch.stack([each[step] for each in found]) for step in STEPS}
 
 
-def _shares(each: list[dict[str, Tensor]], kept: Probed, chosen: list[int]) -> Iterator[dict[str, Any]]:
-    """Every score of every layer, divided by the sum over layers so that steps can be compared."""
-    for client, found in zip(kept.clients, each, strict=True):
-        for step, values in found.items():
-            about = {"method": step, "measure": "share of all layers", "client": client}
-            for i, value in zip(chosen, (values / values.abs().sum()).tolist(), strict=True):
-                yield {**about, "layer": kept.layout.names[i], "value": value}
+def _shares(each: list[dict[str, Tensor]], layers: list[str]) -> Iterator[dict[str, Any]]:
+    """Every layer's share of the sum over layers, at every step: a mean over clients, so that steps can be compared."""
+    for step in STEPS:
+        shares = torch.stack([found[step] / found[step].abs().sum() for found in each]).mean(0)
+        for layer, value in zip(layers, shares.tolist(), strict=True):
+            yield {"method": step, "measure": "share of all layers", "layer": layer, "value": value}
 
 
 def client_losses(run: Run, clients: tuple[int, ...], count: int, device: str = "auto") -> list[Sample]:
