@@ -8,6 +8,7 @@ from fednb.engines.convolve import FORMS, _summed, channels_last
 
 aten = torch.ops.aten
 # channels in, out, kernel, stride, padding, side
+TINY, HALVED = (16, 32, 3, 1, 1, 1), (16, 32, 3, 2, 1, 2)
 POINTWISE, SHORTCUT, IMAGE = (16, 32, 1, 1, 0, 6), (16, 32, 1, 2, 0, 6), (3, 16, 3, 1, 1, 6)
 CASES = [
     (16, 16, 3, 1, 1, 6),  # the library's own, channels last
@@ -21,6 +22,13 @@ CASES = [
     IMAGE,
     (1, 8, 5, 1, 0, 8),
     (3, 8, 7, 2, 3, 9),
+    TINY,  # only the middle of the kernel sees the image
+    HALVED,  # only two rows and columns do, which are as many as the image has
+    (8, 16, 3, 2, 1, 1),
+    (8, 16, 5, 1, 2, 2),  # three of five: still a kernel larger than its image
+    (8, 16, 5, 1, 2, 1),
+    (8, 16, 3, 1, 2, 1),  # all see it, from some place
+    (3, 16, 3, 1, 0, 3),  # as large as the image, from the start
     (3, 8, 1, 1, 1, 5),  # one by one, but with a rim of zeros
 ]
 
@@ -69,6 +77,34 @@ def test_small_kernels_and_few_channels_become_products_and_the_library_has_the_
         targets = traced(lambda x, w: aten.convolution(x, w, None, *how), x, w)[1]  # noqa: B023
         assert targets.count(aten.convolution.default) == left
         assert targets.count(aten.clone.default) >= 2 * left
+
+
+def test_places_of_a_kernel_that_never_see_the_image_are_left_out():
+    """3x3 kernels on 1x1 images: 16 products a number, not 144; on 2x2 in strides: 64. No convolution is left."""
+    for case, products in ((TINY, 16), (HALVED, 64)):
+        x, w, _, how = given(case, 3, False)
+        g = aten.convolution(x, w, None, *how)
+        run, targets = traced(lambda x, w: aten.convolution(x, w, None, *how), x, w)  # noqa: B023
+        back = lambda g, x, w: aten.convolution_backward(g, x, w, None, *how, (True, True, False))[:2]  # noqa: B023, E731
+        backward, others = traced(back, g, x, w)
+        assert not {aten.convolution.default, aten.convolution_backward.default} & {*targets, *others}
+        (node,) = [node for node in run.graph.nodes if node.target == aten.bmm.default]
+        assert node.args[0].meta["tensor_meta"].shape[-1] == products
+        assert int((backward(g, x, w)[1] != 0).sum()) == w[:, :, 0, 0].numel() * products // 16
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (3, 1), (2, 5)])
+def test_oblong_images_too(shape):
+    rng = torch.Generator().manual_seed(1)
+    x, w = (torch.randn(*size, generator=rng, dtype=torch.float64) for size in ((2, 12, *shape), (18, 4, 3, 5)))
+    how = [[1, 2], [1, 2], [1, 1], False, [0, 0], 3]
+    wanted = aten.convolution(x, w, None, *how)
+    run, _ = traced(lambda x, w: aten.convolution(x, w, None, *how), x, w)
+    torch.testing.assert_close(run(x, w), wanted, rtol=1e-12, atol=1e-12)
+    back = lambda g, x, w: aten.convolution_backward(g, x, w, None, *how, (True, True, False))[:2]  # noqa: E731
+    run, _ = traced(back, wanted, x, w)
+    for ours, theirs in zip(run(wanted, x, w), back(wanted, x, w), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)
 
 
 def test_the_gradient_of_an_image_that_was_crossed_in_strides_is_a_convolution_without():
