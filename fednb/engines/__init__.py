@@ -15,6 +15,7 @@ from fednb.base.processes.shared import NotSendable, packed
 from fednb.core.rounds import Method
 from fednb.engines.loop import Loop
 from fednb.engines.losses import LOSSES
+from fednb.engines.objective import SHORT
 from fednb.engines.own import why_not_stacked
 from fednb.engines.pool import Pool
 from fednb.engines.problem import Problem, dealt, problem_of
@@ -106,7 +107,7 @@ def choose(
 
 def suits(setting: Setting, where: torch.device) -> None:
     """Refuse a precision that is not to be had there."""
-    if where.type != "cuda" and setting.precision in ("tf32", "bf16"):
+    if where.type != "cuda" and setting.precision in SHORT:
         raise PrecisionNotHere(f"precision = {setting.precision!r} is for a GPU; on a CPU use fp32 or fp64")
 
 

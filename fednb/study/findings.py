@@ -17,7 +17,7 @@ from fednb.base.progress import duration
 from fednb.study.claims import outcome_class
 from fednb.study.forest import drawing
 from fednb.study.ledger import Account
-from fednb.study.map import TITLES, MapLine
+from fednb.study.map import MapLine, heading, name_of
 from fednb.study.paper import Paper
 from fednb.study.times import GPU
 from fednb.study.verdict_text import HEADLINE, interval, short, without_source
@@ -129,11 +129,6 @@ def counts(rows: dict[Paper, list[Row]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def name_of(paper: Paper) -> str:
-    """The name of a paper's method."""
-    return str(TITLES.get(paper.id) or paper.about["title"].partition(":")[0])
-
-
 def decided(rows: dict[Paper, list[Row]]) -> list[str]:
     """Headline claims at paper scale: those that hold, that do not, that stay open."""
     parts = []
@@ -185,4 +180,4 @@ def of_paper(paper: Paper, rows: list[Row], written: Written, accounts: list[Acc
                  cost.get(row["section"], ""))  # fmt: skip
         lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
     text = f"{written.text} ({told(written.day)})\n"
-    return "\n".join([f"## {paper.about['title']}\n", text, *picture(paper, rows), *lines, ""])
+    return "\n".join([f"## {heading(paper)}\n", text, *picture(paper, rows), *lines, ""])

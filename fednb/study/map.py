@@ -49,7 +49,7 @@ BEGIN, END = f"<!-- made by {COMMAND} -->", "<!-- end of what is made -->"  # ar
 TITLES = {
     "fedfsa": "FedFSA",
     "across": "across the papers",
-}  # in README's table, where that is not the beginning of a paper's title
+}  # what is called so though it is not the beginning of a paper's title
 
 
 @dataclass(frozen=True)
@@ -132,12 +132,23 @@ def page(every: dict[Paper, list[MapLine]]) -> str:
     return "\n".join([*top, *(_of_paper(paper, mine) for paper, mine in every.items())])
 
 
+def name_of(paper: Paper) -> str:
+    """The name of a paper's method."""
+    return str(TITLES.get(paper.id) or paper.about["title"].partition(":")[0])
+
+
+def heading(paper: Paper) -> str:
+    """A paper's title, and before it the method's name where the title does not begin with it."""
+    name, title = name_of(paper), str(paper.about["title"])
+    return title if title.lower().startswith(name.lower()) else f"{name}: {title}"
+
+
 def _of_paper(paper: Paper, mine: list[MapLine]) -> str:
     """One paper: a table of its notebooks, then each claim with what was found."""
     about = paper.about
     read = f"{about['authors']}; {about['venue']}. How it was read: [{paper.id}/reading.md]({paper.id}/reading.md)."
     table = [_row(COLUMNS), _row(["---"] * len(COLUMNS)), *(_row(_cells(line)) for line in mine)]
-    return "\n".join([f"## {about['title']}", "", read, "", *table, "", *map(_said, mine), ""])
+    return "\n".join([f"## {heading(paper)}", "", read, "", *table, "", *map(_said, mine), ""])
 
 
 def _row(cells: list[str] | tuple[str, ...]) -> str:
@@ -227,9 +238,8 @@ def papers_table(every: dict[Paper, list[MapLine]]) -> str:
     lines = [_row(heads), _row(["---"] * len(heads))]
     for paper, mine in every.items():
         claims, ran = sum(line.claims for line in mine), sum(len(line.judged) for line in mine)
-        title = TITLES.get(paper.id) or paper.about["title"].partition(":")[0]
         counts = [*(_counts(mine, scale) for scale in COUNTED), _fixed(mine)]
-        lines.append(_row([title, str(claims), *counts, str(claims - ran), _weightiest(paper, mine)]))
+        lines.append(_row([name_of(paper), str(claims), *counts, str(claims - ran), _weightiest(paper, mine)]))
     return "\n".join(lines) + "\n"
 
 
