@@ -30,6 +30,8 @@ CASES = [
     (8, 16, 3, 1, 2, 1),  # all see it, from some place
     (3, 16, 3, 1, 0, 3),  # as large as the image, from the start
     (3, 8, 1, 1, 1, 5),  # one by one, but with a rim of zeros
+    (8, 8, 1, 2, 1, 5),
+    (8, 8, 3, 2, 3, 5),  # a rim beyond the kernel's reach
 ]
 
 

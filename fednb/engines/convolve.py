@@ -52,7 +52,7 @@ def convolution_backward(
         of_x, of_w, of_bias = aten.convolution_backward(g, x, *less, dilation, transposed, output_padding, groups, mask)
         return of_x, _among_zeros(of_w, w, seeing) if mask[1] else None, of_bias
     if not _is_product(x, w, padding, transposed, groups) or (mask[0] and not _once(x, w, padding)):
-        if not (mask[0] and _strides(w, stride, transposed, groups)):
+        if not (mask[0] and max(stride) > 1 and _turns(w, padding, dilation, transposed, groups)):
             return NotImplemented
         rest = (False, *mask[1:])
         how = (stride, padding, dilation, transposed, output_padding, groups)
@@ -91,9 +91,11 @@ def _is_product(x: Tensor, w: Tensor, padding: Pair, transposed: bool, groups: i
     return _once(x, w, padding) or (w.shape[1] <= FEW and len(w) >= MANY * groups)
 
 
-def _strides(w: Tensor, stride: Pair, transposed: bool, groups: int) -> bool:
-    """True where a kernel of each of several groups crosses images in strides."""
-    return w.dim() == 4 and groups > 1 and max(stride) > 1 and not transposed
+def _turns(w: Tensor, padding: Pair, dilation: Pair, transposed: bool, groups: int) -> bool:
+    """True where the gradient of an image is a convolution by turned kernels: of several groups, no rim beyond them."""
+    if w.dim() != 4 or groups == 1 or transposed:
+        return False
+    return all(padding[i] <= dilation[i] * (w.shape[2 + i] - 1) for i in (0, 1))
 
 
 def _of_image(g: Tensor, x: Tensor, w: Tensor, stride: Pair, padding: Pair, dilation: Pair, groups: int) -> Tensor:
