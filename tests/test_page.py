@@ -312,6 +312,14 @@ def test_a_stand_in_is_beside_the_papers_first_data_set_and_says_so():
     assert len(compare(both, printed)) == 4 and "ours on" not in compare(both, printed)
 
 
+def test_of_a_base_alone_no_gain_of_ours_is_left():
+    """As where the base's runs are finished and no others: the paper's gain stands there by itself."""
+    ours, printed = rows({("B", 0.1): [70.0, 50.0]}), rows({("A", 0.1): [75.0], ("B", 0.1): [70.0]})
+    (row,) = compare(ours, printed, base="B").reset_index().to_dict("records")
+    assert (row["method"], row["paper"]) == ("A", 5.0) and isnan(row["ours"])
+    assert compare(ours, printed[printed["method"] == "B"], base="B").empty
+
+
 def test_gains_are_compared_seed_by_seed():
     """A gains 1 and 3 over B on the two seeds: mean 2, std √2, however far apart the seeds are; the paper has +5."""
     ours = rows({("A", 0.1): [71.0, 53.0], ("B", 0.1): [70.0, 50.0]})

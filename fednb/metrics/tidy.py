@@ -93,7 +93,7 @@ def gains(
     """What methods gain over others in the same setting with the same seed, in points: {"FedFFT": "FedSAM"}.
 
     A base that was run once beside a sweep counts for all values of it. Works on printed tables as well. how: where the
-    base was not run there is no row ("inner"), or one without a value ("left").
+    base was not run there is no row ("inner"), or one without a value ("left"). Nothing is left of a base alone.
 
     >>> table = {"method": ["FedSAM", "FedFFT"], "seed": 0, "measure": "accuracy", "value": [80.0, 82.5]}
     >>> fn.gains(pd.DataFrame(table), over={"FedFFT": "FedSAM"})[["method", "measure", "value"]]
@@ -111,4 +111,4 @@ def gains(
         keys = [c for c in same if base.empty or base[c].notna().any()]
         both = mine[mine["method"] == left].merge(base[[*keys, "value"]], on=keys, how=how, suffixes=("", "_base"))
         parts.append(both.assign(value=both["value"] - both["value_base"], measure="gain").drop(columns="value_base"))
-    return pd.concat(parts, ignore_index=True)
+    return pd.concat(parts, ignore_index=True) if parts else mine.iloc[:0].reset_index(drop=True)

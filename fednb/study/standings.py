@@ -82,7 +82,7 @@ def _gains(scores: pd.DataFrame, base: str) -> pd.DataFrame:
     names = dict.fromkeys(scores["method"])
     check_base(base, names)
     over = {name: base for name in names if name != base}
-    return gains(scores, over, str(scores["measure"].iloc[0])) if over else scores.iloc[:0]
+    return gains(scores, over, str(scores["measure"].iloc[0]))
 
 
 def _mean(values: pd.Series) -> float:
