@@ -18,7 +18,7 @@ from fednb.engines.setting import Setting
 from fednb.runs import checkpoints, history_csv
 from fednb.runs.checkpoints import Session
 from fednb.runs.experiment import run, run_of
-from fednb.runs.history_csv import Extent, Growing, in_digits, rows_of, written
+from fednb.runs.history_csv import Extent, Growing, rows_of, written
 from fednb.runs.store import Entry, OtherWriter, StoreError
 
 SMALL = Setting(
@@ -83,26 +83,6 @@ def test_a_history_is_what_was_appended(tmp_path):
         row(5),
         row(6) | {"accuracy": None, "train_loss": float("inf")},
     ]
-
-
-def test_a_line_has_no_more_digits_than_its_numbers_are_worth():
-    """Nine tell 32-bit numbers apart: 1/3 and the next of them do not become one. Others stay as they are."""
-    third = torch.tensor(1 / 3)
-    near = torch.nextafter(third, torch.tensor(1.0))
-    told = in_digits({"round": 7, "drift": third.item(), "train_loss": near.item(), "accuracy": None, "seconds": 1 / 7})
-    assert told == {"round": 7, "drift": 0.333333343, "train_loss": 0.333333373, "accuracy": None, "seconds": 0.14286}
-    assert (torch.tensor(told["drift"]), torch.tensor(told["train_loss"])) == (third, near)
-    assert in_digits({"train_loss": float("inf"), "bytes_up": 123456789012}) == {
-        "train_loss": float("inf"),
-        "bytes_up": 123456789012,
-    }
-
-
-def test_what_is_watched_is_what_is_read_afterwards():
-    seen = []
-    made = scaffold(progress=seen.append)
-    assert seen == made.entry.history()
-    assert all(len(repr(r[name]).replace(".", "").lstrip("0")) <= 9 for r in seen for name in ("train_loss", "drift"))
 
 
 def test_what_lies_behind_a_history_does_not_belong_to_it(tmp_path):

@@ -33,7 +33,6 @@ from fednb.runs import probes
 from fednb.runs.callbacks.callback import Watch, telling
 from fednb.runs.checkpoints import Checkpoints, Session
 from fednb.runs.evaluate import GlobalJudge, judge_of, tuned
-from fednb.runs.history_csv import in_digits
 from fednb.runs.keys import identify, key_of
 from fednb.runs.longer import shorter_run
 from fednb.runs.result import NotProbed as NotProbed
@@ -151,12 +150,12 @@ def _train(
     with Checkpoints(session, s, table, history) as checkpoints:
         while s.t < setting.rounds and all(map(_sound, history[-1:])):
             ids = participants(setting, wanted.seed, s.t)
-            history.append(in_digits(_one_round(engine, judge, method, s, table, ids, setting, probe, entry)))
+            history.append(_one_round(engine, judge, method, s, table, ids, setting, probe, entry))
             checkpoints.finished(ids)
             watch(history[-1])
     tuning = setting.evaluation == "personal" and setting.tune_epochs and not history[-1]["tuned"]
     if tuning and _sound(history[-1]):
-        history.append(in_digits(_tuned_row(wanted, engine, s, table, history[-1])))
+        history.append(_tuned_row(wanted, engine, s, table, history[-1]))
         session.save(s, table, [], history)
     session.end(about | {"status": "finished" if _sound(history[-1]) else "diverged", "ended": _now()})
 

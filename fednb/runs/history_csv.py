@@ -19,7 +19,6 @@ from typing import Any
 from fednb.base.files import DamagedFile, digest, sync_folder, write_all
 
 Row = dict[str, Any]
-DIGITS, OF_TIME = 9, 5  # of a number, as many as tell 32-bit ones apart; of seconds, which are no more exact
 
 
 @dataclass(frozen=True)
@@ -73,12 +72,6 @@ class Growing:
             after = Extent(before.rows + len(rows), before.bytes + len(data), running.hexdigest())
             self._now = running, after
         return self.extent
-
-
-def in_digits(row: Row) -> Row:
-    """A row as its line will tell it: what is shown while a run is made is what is read afterwards."""
-    digits = {name: OF_TIME if name == "seconds" else DIGITS for name, x in row.items() if isinstance(x, float)}
-    return row | {name: float(f"{row[name]:.{most}g}") for name, most in digits.items()}
 
 
 def _write_at(path: Path, start: int, data: bytes) -> None:
