@@ -96,7 +96,7 @@ def test_places_of_a_kernel_that_never_see_the_image_are_left_out():
 
 
 @pytest.mark.parametrize("shape", [(1, 4), (3, 1), (2, 5)])
-def test_oblong_images_too(shape):
+def test_kernels_on_small_oblong_images_are_the_convolution(shape):
     rng = torch.Generator().manual_seed(1)
     x, w = (torch.randn(*size, generator=rng, dtype=torch.float64) for size in ((2, 12, *shape), (18, 4, 3, 5)))
     how = [[1, 2], [1, 2], [1, 1], False, [0, 0], 3]

@@ -313,7 +313,7 @@ def test_a_stand_in_is_beside_the_papers_first_data_set_and_says_so():
 
 
 def test_of_a_base_alone_no_gain_of_ours_is_left():
-    """As where the base's runs are finished and no others: the paper's gain stands there by itself."""
+    """A grid of which only the base has been run: the paper's gain stands there without ours."""
     ours, printed = rows({("B", 0.1): [70.0, 50.0]}), rows({("A", 0.1): [75.0], ("B", 0.1): [70.0]})
     (row,) = compare(ours, printed, base="B").reset_index().to_dict("records")
     assert (row["method"], row["paper"]) == ("A", 5.0) and isnan(row["ours"])

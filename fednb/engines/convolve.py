@@ -92,7 +92,7 @@ def _is_product(x: Tensor, w: Tensor, padding: Pair, transposed: bool, groups: i
 
 
 def _turns(w: Tensor, padding: Pair, dilation: Pair, transposed: bool, groups: int) -> bool:
-    """True where the gradient of an image is a convolution by turned kernels: of several groups, no rim beyond them."""
+    """True where an image's gradient is to be a convolution by kernels turned round: its own rim is not below zero."""
     if w.dim() != 4 or groups == 1 or transposed:
         return False
     return all(padding[i] <= dilation[i] * (w.shape[2 + i] - 1) for i in (0, 1))
@@ -141,7 +141,7 @@ def _aligned(rows: Tensor) -> Tensor:
 
 
 def _seeing(x: Tensor, w: Tensor, stride: Pair, padding: Pair, dilation: Pair) -> tuple[range, range] | None:
-    """The rows and columns of a kernel that ever see the image; None where all do, or a smaller one would not fit."""
+    """The rows and columns of a kernel that ever see the image, not only its rim; None where the whole kernel stays."""
     if x.dim() != 4:
         return None
     found, places = [], _sides(x, w, stride, padding, dilation)[1:]
@@ -168,7 +168,7 @@ def _rim(padding: Pair, dilation: Pair, seeing: tuple[range, range]) -> list[int
 
 
 def _among_zeros(part: Tensor, w: Tensor, seeing: tuple[range, range]) -> Tensor:
-    """The gradient of w from that of its part: nothing else has one."""
+    """The gradient of kernels w: that of their part that sees the image, and zeros around it."""
     rows, columns = seeing
     return F.pad(part, (columns.start, w.shape[3] - columns.stop, rows.start, w.shape[2] - rows.stop))
 

@@ -49,7 +49,7 @@ BEGIN, END = f"<!-- made by {COMMAND} -->", "<!-- end of what is made -->"  # ar
 TITLES = {
     "fedfsa": "FedFSA",
     "across": "across the papers",
-}  # what is called so though it is not the beginning of a paper's title
+}  # names of methods whose papers' titles do not begin with them
 
 
 @dataclass(frozen=True)
