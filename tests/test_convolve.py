@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from fednb.engines.convolve import FORMS, _summed, channels_last
+from fednb.engines.convolve import FORMS, STRIDE, _summed, channels_last
 
 aten = torch.ops.aten
 # channels in, out, kernel, stride, padding, side
@@ -109,16 +109,16 @@ def test_kernels_on_small_oblong_images_are_the_convolution(shape):
         torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)
 
 
-def test_the_gradient_of_an_image_that_was_crossed_in_strides_is_a_convolution_without():
-    """Of several groups: the library is asked for the kernels' gradient alone. One group is left to it."""
+def test_a_convolution_in_strides_is_one_without_forward_and_backward():
+    """Of several groups: on tiles whose places are channels. One group is left to the library."""
     for groups in (3, 1):
         x, w, _, how = given(CASES[1], groups, False)
         g = aten.convolution(x, w, None, *how)
+        forward = lambda x, w: aten.convolution(x, w, None, *how)  # noqa: B023, E731
         back = lambda g, x, w: aten.convolution_backward(g, x, w, None, *how, (True, True, False))[:2]  # noqa: B023, E731
-        nodes = traced(back, g, x, w)[0].graph.nodes
-        asked = [node.args[-1][0] for node in nodes if node.target == aten.convolution_backward.default]
-        strides = [node.args[3] for node in nodes if node.target == aten.convolution.default]
-        assert (asked, strides) == (([False], [[1, 1]]) if groups == 3 else ([True], []))
+        nodes = [*traced(forward, x, w)[0].graph.nodes, *traced(back, g, x, w)[0].graph.nodes]
+        strides = [node.args[STRIDE[node.target]] for node in nodes if node.target in STRIDE]
+        assert strides == ([[1, 1]] * 2 if groups == 3 else [[2, 2]] * 2)
 
 
 def test_what_patches_are_taken_of_is_in_memory():

@@ -24,6 +24,7 @@ from fednb.data.resident import ResidentPlan
 from fednb.engines.compiled import Buffers, Traced, kept_in
 from fednb.engines.convolve import FORMS, channels_last
 from fednb.engines.objective import arithmetic
+from fednb.engines.repeats import without_repeats
 
 OracleOf = Callable[[ResidentPlan], Oracle]
 Work = Callable[[Buffers], None]
@@ -240,8 +241,8 @@ def plan_of(plan: ResidentPlan, b: Buffers) -> ResidentPlan:
 
 
 def traced(work: Work, buffers: Buffers) -> torch.fx.GraphModule:
-    """The work as a list of operations, its convolutions in the forms that suit a GPU."""
-    return channels_last(make_fx(work, decomposition_table=FORMS)(buffers))
+    """The work as a list of operations, its convolutions in the forms that suit a GPU, nothing done twice."""
+    return without_repeats(channels_last(make_fx(work, decomposition_table=FORMS)(buffers)))
 
 
 def _warm(work: Work, trial: Buffers) -> None:

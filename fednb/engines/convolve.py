@@ -2,12 +2,11 @@
 
 Under vmap the clients' convolutions become one with a group for each client. Vendor libraries do these well with the
 channels last, except for 1x1 kernels and for images of few channels, which they take group by group: those are matrix
-products here, of what the kernel sees at each place. So they take the gradient of an image that a kernel crossed in
-strides: here that is the convolution without strides that it equals, of the output's gradient with zeros between its
-places. Images may be smaller than kernels, down to 1x1 in the last stage of ResNet-18 on CIFAR-10: places of a kernel
-that see nothing but the rim are left out, eight of nine there, and a kernel as large as its image is a matrix product
-too. `FORMS` goes to the tracer, which puts them in the place of what it meets; a form answers NotImplemented where the
-library is to do it.
+products here, of what the kernel sees at each place. Kernels that cross an image in strides see it in tiles instead,
+see `fednb.engines.tiles`. Images may be smaller than kernels, down to 1x1 in the last stage of ResNet-18 on CIFAR-10:
+places of a kernel that see nothing but the rim are left out, eight of nine there, and a kernel as large as its image is
+a matrix product too. `FORMS` goes to the tracer, which puts them in the place of what it meets; a form answers
+NotImplemented where the library is to do it.
 """
 
 from __future__ import annotations
@@ -18,6 +17,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from fednb.engines.tiles import WITHOUT_STRIDES, Tiles, spread
 
 aten = torch.ops.aten
 Pair = Sequence[int]
@@ -35,9 +36,13 @@ def convolution(
         w, padding = _part(w, seeing), _rim(padding, dilation, seeing)
         return aten.convolution(x, w, bias, stride, padding, dilation, transposed, output_padding, groups)
     if not _is_product(x, w, padding, transposed, groups):
-        return NotImplemented
+        if not _is_tiled(w, stride, dilation, transposed, groups):
+            return NotImplemented
+        tiles = Tiles(x, w, stride, padding, groups)
+        return aten.convolution(tiles.of_image(x), tiles.of_kernels(w), bias, *WITHOUT_STRIDES, groups)
     seen = _seen(x, w, stride, padding, dilation, groups)
-    kernels = F.pad(_matrix(w, groups), (0, 0, 0, seen.shape[-1] - w.shape[1:].numel()))
+    kernels, more = _matrix(w, groups), seen.shape[-1] - w.shape[1:].numel()
+    kernels = F.pad(kernels, (0, 0, 0, more)) if more else kernels
     out = _images(seen @ kernels, _sides(x, w, stride, padding, dilation))
     return out if bias is None else out + bias.view(-1, 1, 1)
 
@@ -52,22 +57,19 @@ def convolution_backward(
         of_x, of_w, of_bias = aten.convolution_backward(g, x, *less, dilation, transposed, output_padding, groups, mask)
         return of_x, _among_zeros(of_w, w, seeing) if mask[1] else None, of_bias
     if not _is_product(x, w, padding, transposed, groups) or (mask[0] and not _once(x, w, padding)):
-        if not (mask[0] and max(stride) > 1 and _turns(w, padding, dilation, transposed, groups)):
+        if not _is_tiled(w, stride, dilation, transposed, groups):
             return NotImplemented
-        rest = (False, *mask[1:])
-        how = (stride, padding, dilation, transposed, output_padding, groups)
-        others = aten.convolution_backward(g, x, w, bias_sizes, *how, rest) if any(rest) else (None,) * 3
-        return _of_image(g, x, w, stride, padding, dilation, groups), *others[1:]
+        tiles = Tiles(x, w, stride, padding, groups)
+        given = (tiles.of_image(x), tiles.of_kernels(w), bias_sizes)
+        of_x, of_w, of_bias = aten.convolution_backward(g, *given, *WITHOUT_STRIDES, groups, mask)
+        return tiles.to_image(of_x) if mask[0] else None, tiles.to_kernels(of_w) if mask[1] else None, of_bias
     back = _rows(g, groups)
     of_x = of_w = None
     if mask[0]:
         rows = back @ _matrix(w, groups).transpose(1, 2)
         seen_whole = _whole(x, w, padding)
         of_x = rows.transpose(0, 1).reshape(x.shape) if seen_whole else _images(rows, (len(g), *g.shape[2:]))
-        if of_x.shape != x.shape:
-            whole = torch.zeros_like(x)
-            whole[:, :, :: stride[0], :: stride[1]] = of_x
-            of_x = whole
+        of_x = of_x if of_x.shape == x.shape else spread(of_x, stride, x.shape[2:])
     if mask[1]:
         seen = _seen(x, w, stride, padding, dilation, groups)
         of_w = _summed(back, seen)[..., : w.shape[1:].numel()].reshape(w.shape)
@@ -91,22 +93,8 @@ def _is_product(x: Tensor, w: Tensor, padding: Pair, transposed: bool, groups: i
     return _once(x, w, padding) or (w.shape[1] <= FEW and len(w) >= MANY * groups)
 
 
-def _turns(w: Tensor, padding: Pair, dilation: Pair, transposed: bool, groups: int) -> bool:
-    """True where an image's gradient is to be a convolution by kernels turned round: its own rim is not below zero."""
-    if w.dim() != 4 or groups == 1 or transposed:
-        return False
-    return all(padding[i] <= dilation[i] * (w.shape[2 + i] - 1) for i in (0, 1))
-
-
-def _of_image(g: Tensor, x: Tensor, w: Tensor, stride: Pair, padding: Pair, dilation: Pair, groups: int) -> Tensor:
-    """The gradient of x: the kernels turned round, over the output's gradient with zeros between its places."""
-    reach = [dilation[i] * (w.shape[2 + i] - 1) for i in (0, 1)]  # from a kernel's first place to its last
-    sides = [x.shape[2 + i] + 2 * padding[i] - reach[i] for i in (0, 1)]
-    spread = g.new_zeros(*g.shape[:2], *sides)
-    spread[:, :, :: stride[0], :: stride[1]] = g
-    kernels = w.view(groups, -1, *w.shape[1:]).transpose(1, 2).flip(-1, -2).flatten(0, 1)
-    rim = [reach[i] - padding[i] for i in (0, 1)]
-    return aten.convolution(spread, kernels, None, [1, 1], rim, dilation, False, [0, 0], groups)
+def _is_tiled(w: Tensor, stride: Pair, dilation: Pair, transposed: bool, groups: int) -> bool:
+    return w.dim() == 4 and groups > 1 and not transposed and max(stride) > 1 and max(dilation) == 1
 
 
 def _once(x: Tensor, w: Tensor, padding: Pair) -> bool:
@@ -153,13 +141,16 @@ def _seeing(x: Tensor, w: Tensor, stride: Pair, padding: Pair, dilation: Pair) -
     if (len(found[0]), len(found[1])) == w.shape[2:]:
         return None
     rim = _rim(padding, dilation, seeing)
-    fits = min(rim) >= 0 and _sides(x, _part(w, seeing), stride, rim, dilation)[1:] == places
+    part = w[:, :, : len(found[0]), : len(found[1])]
+    fits = min(rim) >= 0 and _sides(x, part, stride, rim, dilation)[1:] == places
     return seeing if fits else None
 
 
 def _part(w: Tensor, seeing: tuple[range, range]) -> Tensor:
+    """So much of a kernel, in one piece: nothing reads the rest again."""
     rows, columns = seeing
-    return w[:, :, rows.start : rows.stop, columns.start : columns.stop]
+    part = w[:, :, rows.start : rows.stop, columns.start : columns.stop]
+    return part.clone(memory_format=torch.contiguous_format)
 
 
 def _rim(padding: Pair, dilation: Pair, seeing: tuple[range, range]) -> list[int]:
