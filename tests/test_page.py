@@ -308,6 +308,8 @@ def test_a_stand_in_is_beside_the_papers_first_data_set_and_says_so():
     assert table.loc[(0.1, "CIFAR-10", "FedSAM"), ["paper", "ours"]].tolist() == [60, 70]
     assert table[["paper on", "ours on"]].to_numpy().tolist() == [["CIFAR-10", "digits"]]
     assert "difference" not in table
+    nets = compare(ours.assign(dataset="CIFAR-10", model="A"), printed.assign(model="B"))
+    assert nets[["paper on", "ours on"]].iloc[0].tolist() == ["B", "A"] and "difference" not in nets
     both = pd.concat([ours, ours.assign(dataset="Fashion-MNIST")])
     assert len(compare(both, printed)) == 4 and "ours on" not in compare(both, printed)
 

@@ -296,8 +296,9 @@ def compare(scores: pd.DataFrame, printed: pd.DataFrame, measure: str = "accurac
     scores: tidy, from `page.measure`; printed: `paper.printed(table)`. Columns: paper, ours (mean over seeds), std, n,
     difference (ours − paper), and best, last and last_ten (means over seeds) where scores have them. A number of the
     paper that this scale does not run has no ours, and the other way round. Where ours is one data set or model that
-    the paper does not have, it stands beside the paper's first, and two more columns say so; numbers of two data sets
-    have no difference. base: compare what methods gain over this one, seed by seed: that is what scales have in common.
+    the paper does not have, it stands beside the paper's first, and two more columns say so instead of a difference,
+    which would be one of data sets or models. base: compare what methods gain over this one, seed by seed: that is what
+    scales have in common.
 
     >>> ours = pd.DataFrame({"method": "FedAvg", "seed": [0, 1], "measure": "accuracy", "value": [79.0, 81.0]})
     >>> printed = pd.DataFrame({"method": ["FedAvg"], "measure": ["accuracy"], "value": [82.0]})
@@ -327,8 +328,7 @@ def compare(scores: pd.DataFrame, printed: pd.DataFrame, measure: str = "accurac
     both = pd.concat([paper.merge(seen, on=keys, how="left"), here[here["paper"].isna()]]).set_index(keys)
     both = both.assign(difference=both["ours"] - both["paper"])[["paper", "ours", "std", "n", "difference", *reports]]
     told = {"paper on": ", ".join(a for a, _ in others.values()), "ours on": ", ".join(b for _, b in others.values())}
-    both = both.drop(columns="difference") if "dataset" in others else both
-    return both.assign(**told) if others else both
+    return both.drop(columns="difference").assign(**told) if others else both
 
 
 def _stands_in(ours: pd.DataFrame, theirs: pd.DataFrame, column: str) -> bool:
