@@ -22,7 +22,7 @@ from fednb.metrics import cache as once
 from fednb.runs import merging
 from fednb.runs.archive import LIST, NUMBERS, CannotExport, export_runs
 from fednb.runs.experiment import run, run_of
-from fednb.runs.history_csv import Extent, as_csv
+from fednb.runs.history_csv import Extent, as_csv, shortened
 from fednb.runs.probes import Probe
 from fednb.runs.soundness import files_in
 from fednb.runs.store import Entry, NoWeights, entries
@@ -174,6 +174,51 @@ def test_weights_complete_a_bare_run_and_a_bare_run_takes_none_away(places, caps
     before = contents(places.there)
     assert places.take(bare) == 0 and contents(places.there) == before
     sound(capsys, 2)
+
+
+def test_fewer_digits_take_less_room_and_are_the_same_run(places, capsys):
+    rows = {seed: wanted(seed).rows for seed in (0, 1)}
+    whole, short = places.export(name="whole.zip"), places.export("--digits", "4", name="short.zip")
+    assert places.take(short) == 0 and "2 runs new" in capsys.readouterr().out
+    for seed, full in rows.items():
+        found, entry = wanted(seed).rows, wanted(seed).entry
+        assert entry.about()["digits"] == 4 and entry.bare and len(found) == len(full)
+        assert found == [{name: shortened(x, 4) for name, x in row.items()} for row in full] != full
+        assert [row["round"] for row in found] == [row["round"] for row in full]
+    before = contents(places.there)
+    assert sum(map(len, before.values())) < sum(map(len, contents(places.here).values()))
+    assert places.take(whole) == 0 and "2 known before, 0 refused" in capsys.readouterr().out
+    assert contents(places.there) == before
+    sound(capsys, 2)
+    assert main(["store", "export", str(whole.with_name("again.zip")), "--digits", "9"]) == 0  # it has no more than 4
+    places.use(places.here)
+    assert places.take(whole.with_name("again.zip")) == 0 and "2 known before" in capsys.readouterr().out
+
+
+def test_numbers_that_differ_in_the_digits_that_are_left_are_refused(places, capsys):
+    places.export("--digits", "4")
+    places.use(places.here)
+    altered(wanted(0).entry, "drift", wanted(0).rows[-1]["drift"] * 1.01)
+    altered(wanted(1).entry, "drift", wanted(1).rows[-1]["drift"] * (1 + 1e-9))
+    assert places.take() == 1
+    seen = capsys.readouterr()
+    assert "1 known before, 1 refused" in seen.out
+    assert f"run {wanted(0).key}" in seen.err and "drift of round" in seen.err
+
+
+def test_a_run_with_fewer_digits_gets_no_weights_and_says_what_makes_room(places, capsys):
+    short, whole = places.export("--digits", "6", name="short.zip"), places.export("--weights", name="whole.zip")
+    assert places.take(short) == 0
+    before = contents(places.there)
+    assert places.take(whole) == 1
+    assert f"with 6 digits of its numbers; `fednb store rm {wanted(0).key}`" in capsys.readouterr().err
+    assert contents(places.there) == before
+
+
+@pytest.mark.parametrize("asked, said", [("0", "from 1 to 17"), ("18", "from 1 to 17"), ("6 --weights", "leave one")])
+def test_digits_that_cannot_be_are_one_line(places, capsys, asked, said):
+    assert main(["store", "export", str(places.file), "--digits", *asked.split()]) == 2
+    assert said in capsys.readouterr().err and not places.file.exists()
 
 
 def test_other_times_are_the_same_run_and_the_one_that_is_there_stays(places, capsys):
@@ -534,7 +579,7 @@ def test_runs_that_are_in_two_places_are_compared(places, capsys):
     capsys.readouterr()
     assert main(["store", "compare", str(places.file)]) == 0
     told = capsys.readouterr().out
-    assert "2 runs in both places, 1 the same bit for bit" in told and "another GPU" in told and "-1.50" in told
+    assert "2 runs in both places, 1 the same in every digit" in told and "another GPU" in told and "-1.50" in told
     assert main(["store", "compare", str(places.here), "--csv"]) == 0
     assert capsys.readouterr().out.splitlines()[0].startswith("key,method,data,model,seed,here,there,same")
     assert [p for p in (merging.home() / "transit").glob("*") if p.name != "lock"] == []

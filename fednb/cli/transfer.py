@@ -35,6 +35,8 @@ def add_export(verb: argparse.ArgumentParser) -> None:
     add_part(verb)
     verb.add_argument("--weights", action="store_true", help="the runs whole: models, clients' rows and probes, too")
     verb.add_argument("--probes", action="store_true", help="the probes, also without weights")
+    verb.add_argument("--digits", type=int, metavar="N", help="so many digits of every number in the histories; with 6 "
+                      "they take half the room")  # fmt: skip
     verb.set_defaults(do=do_export)
 
 
@@ -47,8 +49,8 @@ def add_import(verb: argparse.ArgumentParser) -> None:
 
 def add_compare(verb: argparse.ArgumentParser) -> None:
     verb.description = """Runs of the store beside the same runs of a file or folder, made elsewhere or earlier: which
-        are the same bit for bit, and how far apart the others end. A run that is made again on a CPU is the same; on a
-        GPU sums have another order, and what begins as rounding grows from round to round."""
+        are the same in every digit, and how far apart the others end. A run that is made again on a CPU is the same; on
+        a GPU sums have another order, and what begins as rounding grows from round to round."""
     verb.add_argument("file", metavar="FILE", help="what `fednb store export` wrote, a folder of runs such as "
                       "papers/fedfft/runs, or a store")  # fmt: skip
     verb.add_argument("--csv", action="store_true", help="every run as CSV")
@@ -59,7 +61,7 @@ def do_export(asked: argparse.Namespace) -> int:
     """Exit status 1 where a damaged run had to be left out."""
     path = Path(asked.file)
     check_writable("export", path)
-    done = export_runs(_wanted(asked), path, asked.weights, asked.probes)
+    done = export_runs(_wanted(asked), path, asked.weights, asked.probes, asked.digits)
     for line in _left_out(done):
         print(f"fednb: {line}", file=sys.stderr)
     print(f"{path}: {runs_of(len(done.written))}, {size_of(path.stat().st_size)}")
@@ -112,8 +114,8 @@ def do_compare(asked: argparse.Namespace) -> int:
         return 0
     groups = found.groupby(["data", "model", "made here", "made there"], sort=False)
     print(fitting([dict(zip(groups.keys, names, strict=True)) | _apart(part) for names, part in groups]))
-    print(f"{runs_of(len(found))} in both places, {found['same'].sum()} the same bit for bit; accuracies, in points: "
-          f"those of {asked.file} less those of {home()}")  # fmt: skip
+    print(f"{runs_of(len(found))} in both places, {found['same'].sum()} the same in every digit; accuracies, in "
+          f"points: those of {asked.file} less those of {home()}")  # fmt: skip
     return 0
 
 

@@ -1,8 +1,8 @@
 """Runs as one file that travels: a ZIP file of runs/KEY/... and a list of all that is in it, with sizes and digests.
 
 The same contents give the same bytes. A run without its weights is bare: its run.json says so, and it has its numbers
-and what was measured. Whoever reads an archive takes only names that a run can have, and nothing that the list does
-not have.
+and what was measured; the numbers may have fewer digits than they were written with, which it says too. Whoever reads
+an archive takes only names that a run can have, and nothing that the list does not have.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import IO, Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
-from fednb.base.files import DamagedFile, as_json, from_json, replacing
+from fednb.base.files import DamagedFile, as_json, digest, from_json, replacing
 from fednb.base.inputs import shown
 from fednb.base.progress import Bar, bar_of
 from fednb.base.version import __version__
+from fednb.runs.history_csv import ALL_DIGITS, Extent, as_csv, shortened
 from fednb.runs.soundness import MEASURED, STATE, checks, files_in
 from fednb.runs.store import ENDED, Entry, StoreError
 
@@ -51,12 +52,19 @@ class Exported:
     bare: list[str] = field(default_factory=list)  # written without weights that were asked for
 
 
-def export_runs(chosen: Sequence[Entry], path: Path, weights: bool = False, probes: bool = False) -> Exported:
+def export_runs(
+    chosen: Sequence[Entry], path: Path, weights: bool = False, probes: bool = False, digits: int | None = None
+) -> Exported:
     """Write the ended runs among `chosen` to an archive: numbers and what was measured.
 
-    weights: the runs whole, with models, clients' rows and probes. probes: the probes, also without weights. Runs that
-    are not finished or are damaged are left out. The file is there when all of it is written.
+    weights: the runs whole, with models, clients' rows and probes. probes: the probes, also without weights. digits: so
+    many of every number in the histories, which then take half the room. Runs that are not finished or are damaged are
+    left out. The file is there when all of it is written.
     """
+    if digits is not None and not 1 <= digits <= ALL_DIGITS:
+        raise CannotExport(f"digits = {digits}: must be from 1 to {ALL_DIGITS}, which is all of them")
+    if digits is not None and weights:
+        raise CannotExport("fewer digits are for runs without weights: a state knows its whole history; leave one out")
     done = Exported()
     if path.exists():
         raise CannotExport(f"{path} is there already; remove it, or name another file")
@@ -65,7 +73,7 @@ def export_runs(chosen: Sequence[Entry], path: Path, weights: bool = False, prob
             runs = {}
             for entry in sorted(chosen, key=lambda entry: entry.key):
                 if names := _exportable(entry, weights, probes, done):
-                    runs[entry.key] = _write_run(archive, entry, names)
+                    runs[entry.key] = _write_run(archive, entry, names, digits)
                 bar.update()
             manifest = {"format": FORMAT, "fednb": __version__, "runs": runs}
             _write(archive, LIST, io.BytesIO(as_json(manifest)))
@@ -97,13 +105,19 @@ def _exportable(entry: Entry, weights: bool, probes: bool, done: Exported) -> li
     return names
 
 
-def _write_run(archive: ZipFile, entry: Entry, names: Sequence[str]) -> dict[str, Any]:
-    """Write a run's files and return their sizes and digests; without weights its run.json says that it is bare."""
-    listed = {}
-    bare = as_json(entry.about() | {"weights": "left out"})
+def _write_run(archive: ZipFile, entry: Entry, names: Sequence[str], digits: int | None) -> dict[str, Any]:
+    """Write a run's files and return their sizes and digests. Its run.json says if it is bare, or has fewer digits."""
+    listed, about, changed = {}, entry.about(), dict[str, bytes]()
+    if digits is not None and digits < about.get("digits", ALL_DIGITS):
+        rows = [{name: shortened(x, digits) for name, x in row.items()} for row in entry.history()]
+        changed["history.csv"] = data = as_csv(rows) if rows else b""
+        about |= {"history": Extent(len(rows), len(data), digest(data)).as_json(), "digits": digits}
+    if STATE not in names:
+        about |= {"weights": "left out"}
+    if changed or STATE not in names:
+        changed["run.json"] = as_json(about)
     for name in names:
-        left_out = name == "run.json" and STATE not in names
-        with io.BytesIO(bare) if left_out else open(entry.folder / name, "rb") as source:
+        with io.BytesIO(changed[name]) if name in changed else open(entry.folder / name, "rb") as source:
             listed[name] = _write(archive, f"runs/{entry.key}/{name}", source)
     return listed
 

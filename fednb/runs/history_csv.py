@@ -19,6 +19,7 @@ from typing import Any
 from fednb.base.files import DamagedFile, digest, sync_folder, write_all
 
 Row = dict[str, Any]
+ALL_DIGITS = 17  # significant ones that tell any two numbers apart
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,11 @@ def as_csv(rows: Sequence[Row], header: bool = True) -> bytes:
         writer.writeheader()
     writer.writerows(rows)
     return out.getvalue().encode()
+
+
+def shortened(value: Any, digits: int) -> Any:
+    """A number with so many significant digits; whole numbers, and what is none, as they are."""
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
 
 
 def written(path: Path, extent: Extent) -> bytes:

@@ -19,6 +19,7 @@ from fednb.base import files
 from fednb.base.locks import Busy, lock
 from fednb.base.progress import bar_of
 from fednb.runs.archive import NUMBERS, Source, source_of
+from fednb.runs.history_csv import ALL_DIGITS, shortened
 from fednb.runs.soundness import MEASURED, STATE, checks
 from fednb.runs.store import DamagedRun, Entry, StoreError, home, set_aside, writing
 
@@ -77,13 +78,14 @@ def difference(here: Entry, there: Entry) -> str:
 
     The same training on two machines takes other times: `seconds` of the history, and who made the run when and where,
     do not count. All other numbers of the history do, bit for bit, and so do the status and the digest of the weights.
-    Of a run that is not finished, the rounds that both have count.
+    Of a run that is not finished, the rounds that both have count; of one that was exported with fewer digits, those.
     """
     ours, theirs = here.about(), there.about()
+    digits = min(about.get("digits", ALL_DIGITS) for about in (ours, theirs))
     rows = list(zip(here.history(), there.history(), strict=False))
     for mine, other in rows:
         for name in (name for name in mine if name in other and name not in OF_MACHINE):
-            if repr(mine[name]) != repr(other[name]):  # so that nan is nan
+            if repr(shortened(mine[name], digits)) != repr(shortened(other[name], digits)):  # so that nan is nan
                 return f"{name} of round {mine['round']} is {mine[name]} here and {other[name]} there"
     if not (here.ended and there.ended):
         return ""
@@ -134,6 +136,11 @@ def _place(source: Source, coming: Entry, entry: Entry) -> str:
         raise Refused(
             f"run {entry.key}: {source.path} ({_maker(coming.about())}) has another one than {entry.folder} "
             f"({_maker(entry.about())}): {why}. Not imported; `fednb store rm {entry.key}` makes room for it"
+        )
+    if not coming.bare and "digits" in entry.about():  # a state knows its whole history
+        raise Refused(
+            f"run {entry.key} is here without weights and with {entry.about()['digits']} digits of its numbers; "
+            f"`fednb store rm {entry.key}` makes room for the whole one of {source.path}"
         )
     return _complete(source, coming, entry) if entry.ended else _put(source, coming, entry)
 

@@ -21,7 +21,8 @@ def made_twice(path: Path) -> pd.DataFrame:
     """One row for each finished run that both the store and an archive, a folder of runs or another store have, by key.
 
     here and there: its accuracy in percent, as its setting reports it, in the store and in `path`; difference: there
-    less here; same: whether all that training decides is, bit for bit; "made here" and "made there": the devices.
+    less here; same: whether all that training decides is, in every digit that both have; "made here" and "made there":
+    the devices.
     """
     with source_of(path) as source, TemporaryDirectory() as place:
         source.verify()
