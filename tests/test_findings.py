@@ -59,9 +59,11 @@ def test_a_claim_without_numbers_is_told_without_them():
          "FedSCAM (WA), with 70.63, is above FedAvg"),
         ("It gains 8.26 points (abstract) there", "It gains 8.26 points"),
         ("FedSCAM (Full) and FedSCAM (SAM) are alike", "FedSCAM (Full) and FedSCAM (SAM) are alike"),
+        ("It is the best (Fig. 5); judged on the mean. Layers by Eq. 11", "It is the best. Layers by Eq. 11"),
+        ("It is the best (Fig. 5. Not Table 1), by far", "It is the best"),
     ],
 )  # fmt: skip
-def test_a_sentence_ends_where_its_source_is_told_not_at_a_name(says, told):
+def test_a_sentence_ends_where_its_source_is_told_not_at_a_name_and_a_second_one_stays(says, told):
     assert without_source(says) == told
 
 

@@ -128,10 +128,16 @@ def interval(row: dict[str, Any], of: str = "") -> str:
 def without_source(says: str) -> str:
     """A claim's sentence up to the bracket that says where the paper has it. "(WA)" is a part of a name.
 
+    A second sentence, which tells two readings of one claim apart, stays.
+
     >>> without_source("FedSCAM (WA), with 70.63, is above FedAvg (section 5.3: 69.68), and so on")
     'FedSCAM (WA), with 70.63, is above FedAvg'
+    >>> without_source("FedFSA is above FedAvg (Table 1: by 0.8 points). Layers by Eq. 11 as printed")
+    'FedFSA is above FedAvg. Layers by Eq. 11 as printed'
     """
-    return re.split(r" \((?!(?!abstract)\w+\))", says, maxsplit=1)[0]
+    first, *rest = re.split(r" \((?!(?!abstract)\w+\))", says, maxsplit=1)
+    second = re.search(r"\)[^()]*?\. ([A-Z][^()]*)$", "".join(rest))
+    return f"{first}. {second[1]}" if second else first
 
 
 def short(number: Any) -> str:
