@@ -268,6 +268,10 @@ def test_a_page_tells_which_of_its_grids_have_something_to_show(kept, capsys):
     assert not page.shows("table1-tuned")
     assert capsys.readouterr().out == "made table1-tuned at paper scale: nothing of it is run yet.\n"
     assert page.shows("table1-tuned", device="cpu") and not page.shows("none", device="cpu")
+    runs = kept.kept_folder.parent.parent / "runs"
+    runs.mkdir()
+    with pytest.raises(BadGrid, match=f"nothing of it is run yet; `fednb store import {runs}` brings the runs"):
+        page.run("none")
 
 
 def test_a_page_tells_which_runs_came_without_their_models(kept, capsys):

@@ -242,7 +242,7 @@ def plan_of(plan: ResidentPlan, b: Buffers) -> ResidentPlan:
 
 
 def traced(work: Work, buffers: Buffers) -> torch.fx.GraphModule:
-    """The work as a list of operations, its convolutions in the forms that suit a GPU, nothing made twice."""
+    """The work as a list of operations: convolutions in forms that suit a GPU, no copy made twice, short masks."""
     return short_masks(without_repeats(channels_last(make_fx(work, decomposition_table=FORMS)(buffers))))
 
 

@@ -1,7 +1,7 @@
 """Traced work without repeats: what two operations would make alike is made once.
 
-A backward pass asks for the same copies of weights and images, cast and laid out anew, that the forward pass has made
-already; compilers leave them as they are told.
+A backward pass asks again for copies of weights and images, cast and laid out anew, that the forward pass has made
+already. A compiler does not notice, and makes them twice.
 """
 
 from __future__ import annotations

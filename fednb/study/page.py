@@ -133,7 +133,10 @@ class Page:
         return not bare
 
     def _empty(self, grid: Grid) -> str:
-        return f"{grid.name} at {self.scale} scale: nothing of it is run yet"
+        """That a grid has no finished run here, and what brings those that are kept with the paper."""
+        runs = self.kept_folder.parent.parent / "runs" if self.kept_folder and self.scale == "paper" else None
+        more = f"; `fednb store import {runs}` brings the runs that are kept" if runs and runs.is_dir() else ""
+        return f"{grid.name} at {self.scale} scale: nothing of it is run yet{more}"
 
     def _has_kept(self, grid: str) -> bool:
         """Whether a measurement of a grid is among the results that are kept."""
