@@ -176,3 +176,16 @@ def test_gains_of_nothing_are_no_scale_of_rounding_errors():
     none = pd.DataFrame({"method": "A", "measure": "gain", "ratio": [0.1, 0.2], "value": [0.0, 1.7e-17]})
     (ax,) = plots.sweep(none, x="ratio").axes
     assert ax.get_ylim() == (-1, 1)
+
+
+def test_a_legend_moves_out_of_a_panel_whose_curves_it_would_hide():
+    rates = [0.01, 0.02, 0.05, 0.1, 0.15, 0.2]
+    tried = pd.DataFrame([{"method": f"Method {i}", "lr": lr, "measure": "accuracy", "value": 50.0 + 5 * i + 9 * (j % 2)}
+                          for i in range(4) for j, lr in enumerate(rates)])  # fmt: skip
+    full, alone = drawn(plots.sweep(tried, x="lr", log=True)), drawn(plots.sweep(tried[:6], x="lr", log=True))
+    assert full.axes[0].get_legend() is None and alone.legends == []
+    assert [text.get_text() for text in full.legends[0].get_texts()] == [f"Method {i}" for i in range(4)]
+    assert not full.legends[0].get_window_extent().overlaps(full.axes[0].get_window_extent())
+    kept = alone.axes[0].get_legend().get_window_extent()
+    line = alone.axes[0].lines[0]
+    assert not line.get_transform().transform_path(line.get_path()).intersects_bbox(kept, False)

@@ -195,15 +195,18 @@ def test_a_grid_on_a_gpu_makes_its_missing_runs_together(monkeypatch):
 @pytest.mark.parametrize(
     "of_each, several, wanted",
     [
-        ([3, 3], 6, [2] * 6),
-        ([3, 3], 3, [1, 2, 2, 2, 2, 1]),
-        ([6], 6, [1] * 6),
-        ([1, 1, 1, 1], 2, [2] * 4),
-        ([4, 1], 2, [1, 1, 1, 2, 2]),
+        ([3, 3], 6, [(3, 2)] * 6),
+        ([3, 3], 3, [(3, 1), (3, 2), (3, 2), (3, 2), (3, 2), (3, 1)]),
+        ([6], 6, [(6, 1)] * 6),
+        ([9], 6, [(6, 1)] * 6 + [(3, 1)] * 3),
+        ([3, 3, 0, 0, 2, 2], 6, [(3, 2)] * 6 + [(2, 2)] * 4),
+        ([1, 1, 1, 1], 2, [(1, 2)] * 4),
+        ([4, 1], 2, [(2, 1), (2, 1), (2, 1), (2, 2), (1, 2)]),
     ],
 )
-def test_kinds_of_runs_that_are_at_work_at_a_time(of_each, several, wanted):
+def test_runs_of_a_kind_and_kinds_that_are_at_work_at_a_time(of_each, several, wanted):
+    """Lanes are made for those who train in them at a time, not for all that there will be."""
     methods = [fn.method(name) for name in ("FedAvg", "SCAFFOLD", "FedDyn", "FedSAM")]
-    runs = [Wanted(SETTING, methods[i], seed) for i, many in enumerate(of_each) for seed in range(many)]
+    runs = [Wanted(SETTING, methods[i % 4], seed) for i, many in enumerate(of_each) for seed in range(many)]
     line = together._Line(together._Work(runs, "cpu", "auto", None, None), several)
-    assert [line.kinds_beside(at) for at in range(len(runs))] == wanted
+    assert [line.beside(at) for at in range(len(runs))] == wanted

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 import torch
@@ -53,6 +54,15 @@ def families(wanted: Mapping[str, Wanted]) -> list[list[str]]:
     return list(like.values())
 
 
+def evenly(count: int) -> int:
+    """How many of so many runs a GPU makes at a time: as many as it favours, or fewer, that the last are as many too.
+
+    >>> [evenly(count) for count in (1, 6, 8, 12, 13)]
+    [1, 6, 4, 6, 5]
+    """
+    return ceil(count / max(1, ceil(count / AT_ONCE)))
+
+
 class TimeIsUp(Exception):
     """No further round is to be begun."""
 
@@ -72,7 +82,7 @@ def run_all(
     is told the place of a run and each row of its history. at_once: how many, at most; one on a CPU. Where the device
     fails, that is the error of the runs at work, and no other is begun.
     """
-    several = (at_once or AT_ONCE) if device_of(device).type == "cuda" else (at_once or 1)
+    several = at_once or (evenly(len(wanted)) if device_of(device).type == "cuda" else 1)
     work = _Work(wanted, device, engine, until, on_round)
     if several == 1:
         for at in range(len(wanted)):
@@ -161,10 +171,12 @@ class _Line:
             self.todo.remove(other[0])
             self._begin(other[0], threading.Event())
 
-    def kinds_beside(self, at: int) -> int:
-        """How many kinds of runs work at a time with this one among them, at most, if all take equally long."""
-        first = range(max(0, at - self.several + 1), at + 1)
-        return max(len(set(self.alike[i : i + self.several])) for i in first)
+    def beside(self, at: int) -> tuple[int, int]:
+        """How many runs like this one work at a time with it, if all take equally long, and how many kinds at most."""
+        together = at - at % self.several
+        first = range(max(0, at + 1 - self.several), at + 1)
+        kinds = max(len(set(self.alike[i : i + self.several])) for i in first)
+        return self.alike[together : together + self.several].count(self.alike[at]), kinds
 
     def left(self, at: int) -> None:
         """One is over, whether it was its turn or not."""
@@ -184,8 +196,7 @@ class _Line:
                 if self.work.stopped():
                     raise TimeIsUp
 
-        runs = min(self.several, self.alike.count(self.alike[at]))
-        company = Company(self.shared, runs, self.kinds_beside(at), wait)
+        company = Company(self.shared, *self.beside(at), wait)
         with _own_stream(self.work.device):
             self.ended.put((at, self.work.make(at, company)))
 

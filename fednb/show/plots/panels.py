@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.legend import Legend
     from matplotlib.lines import Line2D
 
 ROW = 3  # panels side by side
@@ -59,12 +60,22 @@ def _parts(table: pd.DataFrame, *panel: str) -> Iterator[tuple[str, pd.DataFrame
 
 
 def _legend(fig: Figure, axes: list, by: str) -> None:
-    """Inside the only panel, or one for all of them beside them."""
+    """Inside the only panel, where that has room for it, or one for all of them beside them."""
     found = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     if len(axes) == 1 and len(found) <= 6:
-        axes[0].legend(found.values(), found.keys(), title=by)
-    else:
-        fig.legend(found.values(), found.keys(), title=by, loc="outside right center")
+        inside = axes[0].legend(found.values(), found.keys(), title=by)
+        if not _covers(inside, axes[0]):
+            return
+        inside.remove()
+        fig.set_figwidth(fig.get_figwidth() + 0.5 + LETTER * max(map(len, found)))
+    fig.legend(found.values(), found.keys(), title=by, loc="outside right center")
+
+
+def _covers(legend: Legend, ax: Axes) -> bool:
+    """True if a legend lies on a curve of its panel."""
+    ax.figure.draw_without_rendering()
+    box = legend.get_window_extent()
+    return any(line.get_transform().transform_path(line.get_path()).intersects_bbox(box, False) for line in ax.lines)
 
 
 def _name_ends(ax: Axes, curves: dict[str, Line2D], names: Sequence[str]) -> None:
