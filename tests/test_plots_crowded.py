@@ -180,8 +180,10 @@ def test_gains_of_nothing_are_no_scale_of_rounding_errors():
 
 def test_a_legend_moves_out_of_a_panel_whose_curves_it_would_hide():
     rates = [0.01, 0.02, 0.05, 0.1, 0.15, 0.2]
-    tried = pd.DataFrame([{"method": f"Method {i}", "lr": lr, "measure": "accuracy", "value": 50.0 + 5 * i + 9 * (j % 2)}
-                          for i in range(4) for j, lr in enumerate(rates)])  # fmt: skip
+    tried = pd.DataFrame(
+        {"method": f"Method {i}", "lr": lr, "measure": "accuracy", "value": 50.0 + 5 * i + 9 * (j % 2)}
+        for i in range(4) for j, lr in enumerate(rates)
+    )  # fmt: skip
     full, alone = drawn(plots.sweep(tried, x="lr", log=True)), drawn(plots.sweep(tried[:6], x="lr", log=True))
     assert full.axes[0].get_legend() is None and alone.legends == []
     assert [text.get_text() for text in full.legends[0].get_texts()] == [f"Method {i}" for i in range(4)]
