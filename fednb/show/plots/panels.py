@@ -64,16 +64,16 @@ def _legend(fig: Figure, axes: list, by: str) -> None:
     found = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     if len(axes) == 1 and len(found) <= 6:
         inside = axes[0].legend(found.values(), found.keys(), title=by)
-        if not _covers(inside, axes[0]):
+        if not _covers(fig, inside, axes[0]):
             return
         inside.remove()
         fig.set_figwidth(fig.get_figwidth() + 0.5 + LETTER * max(map(len, found)))
     fig.legend(found.values(), found.keys(), title=by, loc="outside right center")
 
 
-def _covers(legend: Legend, ax: Axes) -> bool:
+def _covers(fig: Figure, legend: Legend, ax: Axes) -> bool:
     """True if a legend lies on a curve of its panel."""
-    ax.figure.draw_without_rendering()
+    fig.draw_without_rendering()
     box = legend.get_window_extent()
     return any(line.get_transform().transform_path(line.get_path()).intersects_bbox(box, False) for line in ax.lines)
 
