@@ -56,6 +56,11 @@ def test_defaults_are_smoke_scale(name):
     assert given["device"] == "auto"
 
 
+def test_who_runs_a_grid_can_show_a_part_of_it(name):
+    if any("page.run(" in source for source in code(name)):
+        assert notebooks.parameters(name)["only"] is None and any("only=only" in source for source in code(name))
+
+
 def test_cells_are_short_and_few(name):
     assert all(len(source.splitlines()) <= 12 for source in code(name))
     assert len(code(name)) <= 14
