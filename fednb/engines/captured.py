@@ -23,7 +23,6 @@ from fednb.core.record import Answer, Oracle
 from fednb.data.resident import ResidentPlan
 from fednb.engines.compiled import Buffers, Traced, kept_in
 from fednb.engines.convolve import FORMS, channels_last
-from fednb.engines.masks import short_masks
 from fednb.engines.objective import arithmetic
 from fednb.engines.repeats import without_repeats
 
@@ -242,8 +241,8 @@ def plan_of(plan: ResidentPlan, b: Buffers) -> ResidentPlan:
 
 
 def traced(work: Work, buffers: Buffers) -> torch.fx.GraphModule:
-    """The work as a list of operations: convolutions in forms that suit a GPU, no copy made twice, short masks."""
-    return short_masks(without_repeats(channels_last(make_fx(work, decomposition_table=FORMS)(buffers))))
+    """The work as a list of operations: convolutions in forms that suit a GPU, no copy made twice."""
+    return without_repeats(channels_last(make_fx(work, decomposition_table=FORMS)(buffers)))
 
 
 def _warm(work: Work, trial: Buffers) -> None:

@@ -55,7 +55,7 @@ def families(wanted: Mapping[str, Wanted]) -> list[list[str]]:
 
 
 def evenly(count: int) -> int:
-    """How many of so many runs a GPU makes at a time: as many as it favours, or fewer, that the last are as many too.
+    """How many runs a GPU makes at a time where so many are wanted: six at most, in turns of about the same size.
 
     >>> [evenly(count) for count in (1, 6, 8, 12, 13)]
     [1, 6, 4, 6, 5]
@@ -172,11 +172,14 @@ class _Line:
             self._begin(other[0], threading.Event())
 
     def beside(self, at: int) -> tuple[int, int]:
-        """How many runs like this one work at a time with it, if all take equally long, and how many kinds at most."""
-        together = at - at % self.several
+        """Of the runs that are at work with this one: how many are like it, itself included, and how many kinds.
+
+        As many as can be of kinds; of runs those of its turn, which begin and end together if all are equally long.
+        """
+        turn = at - at % self.several
         first = range(max(0, at + 1 - self.several), at + 1)
         kinds = max(len(set(self.alike[i : i + self.several])) for i in first)
-        return self.alike[together : together + self.several].count(self.alike[at]), kinds
+        return self.alike[turn : turn + self.several].count(self.alike[at]), kinds
 
     def left(self, at: int) -> None:
         """One is over, whether it was its turn or not."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ROW = 3  # panels side by side
 NAME = 0.125  # inches from one name at the end of a curve to the next
-LETTER = 0.06  # inches of a letter in such a name
+LETTER = 0.06  # inches of a letter in such a name, or in a legend
 AROUND = 1.1  # inches of a panel's height for title, numbers, label and caption
 Panel = str | tuple[str, ...]
 
@@ -67,8 +67,14 @@ def _legend(fig: Figure, axes: list, by: str) -> None:
         if not _covers(fig, inside, axes[0]):
             return
         inside.remove()
-        fig.set_figwidth(fig.get_figwidth() + 0.5 + LETTER * max(map(len, found)))
-    fig.legend(found.values(), found.keys(), title=by, loc="outside right center")
+    _legend_beside(fig, found, by)
+
+
+def _legend_beside(fig: Figure, found: dict[str, Any], title: str = "") -> None:
+    """A legend right of all panels, by its labels, in a figure that becomes as much wider."""
+    longest = max((len(line) for label in found for line in label.splitlines()), default=0)
+    fig.set_figwidth(fig.get_figwidth() + 0.5 + LETTER * longest)
+    fig.legend(found.values(), found.keys(), title=title, loc="outside right center")
 
 
 def _covers(fig: Figure, legend: Legend, ax: Axes) -> bool:

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fednb.show.plots.panels import Panel, _labelled_panels, _legend, _name_ends, _parts, _row, _several
+from fednb.show.plots.panels import (
+    Panel,
+    _labelled_panels,
+    _legend,
+    _legend_beside,
+    _name_ends,
+    _parts,
+    _row,
+    _several,
+)
 from fednb.show.plots.style import _panels, _show_covered, _side_by_side, _style, look
 
 if TYPE_CHECKING:
@@ -47,9 +56,7 @@ def compare(
             if base or xlabel.startswith("gain"):
                 ax.axvline(0, color="0.4", lw=0.8)
         handles, names = axes[0].get_legend_handles_labels()
-        longest = max(len(line) for name in names for line in name.splitlines())
-        fig.set_figwidth(fig.get_figwidth() + 0.5 + 0.06 * longest)  # for the legend, which would hide dots in a panel
-        fig.legend(handles, names, loc="outside right center")
+        _legend_beside(fig, dict(zip(names, handles, strict=True)))  # it would hide dots in a panel
         fig.suptitle(title, fontsize=11)
     return fig
 
