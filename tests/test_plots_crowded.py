@@ -98,6 +98,14 @@ def test_a_base_that_is_not_there_is_refused():
         plots.curves(CROWD, "value", base="FedAwg")
 
 
+def test_a_base_without_others_is_a_figure_that_says_so():
+    """Of a table that is run in parts the base may be there alone."""
+    figure = plots.curves(CROWD[CROWD["method"] == "FedAvg"], "value", panel="alpha", base="FedAvg", ylabel="points")
+    (panel,) = figure.axes
+    assert panel.get_title() == "nothing yet to set beside FedAvg"
+    assert not panel.lines
+
+
 def test_a_curve_under_another_is_wider():
     """The first two run through the same points, the third does not; widths are told apart on paper."""
     same = pd.DataFrame({"method": m, "round": t, "value": t + 5.0 * (m == "c")} for m in "abc" for t in range(9))

@@ -81,8 +81,10 @@ def _above(table: pd.DataFrame, y: str, by: str, ylabel: str, panel: tuple[str, 
     names, settings = list(dict.fromkeys(both[by])), list(_parts(both, *panel))
     row = min(range(3, 6), key=lambda n: (-len(names) % n, -n)) if len(names) > 4 else 4  # fewest places left empty
     with _style():
-        fig, axes = _panels(len(names), **SMALL, row=row, sharex=True, sharey=True)
-        for i, (ax, name) in enumerate(zip(axes, names, strict=True)):
+        fig, axes = _panels(max(1, len(names)), **SMALL, row=row, sharex=True, sharey=True)
+        if not names:  # a table of which only a part is run
+            axes[0].set(title=f"nothing yet to set beside {base}", xlabel="round", ylabel=ylabel)
+        for i, (ax, name) in enumerate(zip(axes[: len(names)], names, strict=True)):
             for j, (setting, part) in enumerate(settings):
                 _curve(ax, part[part[by] == name], y, setting, look(j), ranged=True)
             ax.axhline(0, color="0.4", lw=0.8, zorder=1)
