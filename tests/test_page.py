@@ -85,6 +85,15 @@ def test_captions_name_seeds_device_and_runs():
     assert provenance(runs[:1]) == "n = 1 seed, made CPU, runs 00000000"
 
 
+def test_captions_do_not_give_all_methods_the_seeds_of_one():
+    """Three seeds of one method and two of the other: both numbers stand there."""
+    made = [("FedAvg", 0), ("FedAvg", 1), ("FedAvg", 2), ("FedDyn", 1), ("FedDyn", 2)]
+    abouts = [{"device_name": "made CPU", "method": method, "seed": seed} for method, seed in made]
+    runs = [SimpleNamespace(key=f"{i}" * 16, about=about) for i, about in enumerate(abouts)]
+    assert provenance(runs).startswith("n = 2 to 3 seeds, made CPU, runs ")
+    assert provenance(runs[1:]).startswith("n = 2 seeds, ")
+
+
 def test_captions_name_every_precision():
     """Two seeds in bf16 and one in fp32: numbers of different precisions are never shown as one."""
     settings = [{"precision": each} for each in ("bf16", "bf16", "fp32")]

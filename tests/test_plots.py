@@ -395,6 +395,17 @@ def test_comparisons_say_what_is_compared():
     assert ax.get_xlabel() == "rounds" and legend(ax) == ["paper", "ours, n = 1"]
 
 
+@pytest.mark.parametrize("n, said", [
+    ([3.0, 3.0], "ours,\nmean ± std, n = 3"), ([2.0, 3.0], "ours,\nmean ± std, n = 2 to 3"),
+    ([1.0, 3.0], "ours,\nmean ± std, n = 1 to 3"), ([nan, 3.0], "ours,\nmean ± std, n = 3"),
+    ([nan, nan], "ours, not run yet"),
+])  # fmt: skip
+def test_comparisons_give_no_number_more_seeds_than_it_has(n, said):
+    table = pd.DataFrame({"paper": 1.0, "ours": 2.0, "std": 0.5, "n": n}, index=pd.Index(["A", "B"], name="method"))
+    (ax,) = panels(plots.compare(table))
+    assert legend(ax) == ["paper", said]
+
+
 def test_pairs_of_curves_share_a_colour_and_one_is_dashed():
     """A and "A + F" look alike but for the line; B has a look of its own; logarithms only where asked for."""
     pair = pd.DataFrame({"method": m, "round": t, "value": 10.0**t} for m in ("A", "A + F", "B") for t in range(3))

@@ -136,6 +136,13 @@ def test_error_bars_stand_beside_one_another():
     assert at[1] - at[0] == pytest.approx(3.5 * figure.dpi / 72) and bar == pytest.approx(at)
 
 
+def test_single_points_of_a_sweep_stay_where_they_were_tried():
+    """One seed has no bar that another could hide, and a rate of 0.01 is not to be read as 0.009."""
+    figure = drawn(plots.sweep(SWEPT[SWEPT["seed"] == 0], x="rho"))
+    at = {series.lines[0].get_transform().transform((0.1, 70))[0] for series in figure.axes[0].containers}
+    assert len(figure.axes[0].containers) == 9 and len(at) == 1
+
+
 def test_a_sweep_has_ticks_where_something_was_tried():
     """Two counts of clients are no scale with 6.5 clients on it; near ones share a text."""
     tried = pd.DataFrame({"method": "A", "measure": "m", "clients": [6, 10], "value": 1.0})

@@ -288,7 +288,7 @@ def test_jobs_of_a_tuning_come_before_those_of_the_table(small_paper):
 
 
 @pytest.mark.parametrize("id, per_method", [
-    ("specgradfilter", {"FedAvg": 6, "SCAFFOLD": 6, "FedDyn": 4}),
+    ("specgradfilter", {"FedAvg": 6, "SCAFFOLD": 6, "FedProx": 4, "FedDyn": 6, "FedCM": 6}),
     ("fedfsa", {"MoFedSAM": 4, "FedSMOO": 2, "FedSpeed": 2, "FedCR": 3, "FedFSA": 42}),
 ])  # fmt: skip
 def test_papers_search_what_they_say(id, per_method):

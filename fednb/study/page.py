@@ -283,14 +283,23 @@ def provenance(shown: Results | StoredResults | Iterable[Run]) -> str:
     seen = abouts(shown)
     if not seen:
         return ""
-    n = len({about["seed"] for about in seen.values()})
     devices = dict.fromkeys(about["device_name"] for about in seen.values())
     where = ", ".join([*precisions(seen), *devices])
     keys = [key[:8] for key in seen]
     more = f" and {len(keys) - 6} more" if len(keys) > 6 else ""
     notes = dict.fromkeys(about["data"]["note"] for about in seen.values() if about.get("data", {}).get("note"))
     tuned = dict.fromkeys(f"{about['method']} tuned: {about['tuned']}" for about in seen.values() if about.get("tuned"))
-    return "; ".join([f"n = {n} seed{'s' * (n != 1)}, {where}, runs {', '.join(keys[:6])}{more}", *notes, *tuned])
+    return "; ".join([f"{_seeds(seen)}, {where}, runs {', '.join(keys[:6])}{more}", *notes, *tuned])
+
+
+def _seeds(seen: Abouts) -> str:
+    """Of how many seeds numbers are: of two to three where some methods or settings have fewer runs than others."""
+    same: dict[str, set[int]] = {}
+    for about in seen.values():
+        setting = {name: value for name, value in about.get("setting", {}).items() if name != "precision"}
+        same.setdefault(f"{about.get('method')} {about.get('parts')} {setting}", set()).add(about["seed"])
+    few, many = min(map(len, same.values())), max(map(len, same.values()))
+    return f"n = {few} to {many} seeds" if few < many else f"n = {many} seed{'s' * (many != 1)}"
 
 
 def compare(scores: pd.DataFrame, printed: pd.DataFrame, measure: str = "accuracy", base: str = "") -> pd.DataFrame:

@@ -76,9 +76,12 @@ def _theirs(part: pd.DataFrame) -> str:
 
 
 def _ours(shown: pd.DataFrame) -> str:
-    n = shown["n"].dropna()
+    n = sorted({int(each) for each in shown["n"].dropna()})
     who = f"ours\n({shown['ours on'].iloc[0]})" if "ours on" in shown else "ours"
-    return f"{who},\nmean ± std, n = {int(n.max())}" if len(n) and n.max() > 1 else f"{who}, n = 1"
+    if not n:
+        return f"{who}, not run yet"
+    many = f"n = {n[0]} to {n[-1]}" if len(n) > 1 else f"n = {n[0]}"
+    return f"{who},\nmean ± std, {many}" if n[-1] > 1 else f"{who}, {many}"
 
 
 def sweep(
@@ -117,7 +120,8 @@ def sweep(
                 if np.ptp(ax.get_ylim()) < 1e-9:  # no gain at all, but for rounding
                     ax.set_ylim(-1, 1)
             _show_covered(ax, list(drawn.values()))
-            _side_by_side(ax)
+            if shown.duplicated([by, x]).any():  # bars of several seeds; single points stay where they were tried
+                _side_by_side(ax)
             if beside:
                 _name_ends(ax, drawn, beside)
         if not beside:
