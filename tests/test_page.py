@@ -94,6 +94,14 @@ def test_captions_do_not_give_all_methods_the_seeds_of_one():
     assert provenance(runs[1:]).startswith("n = 2 seeds, ")
 
 
+def test_captions_count_seeds_of_runs_whose_versions_say_more_or_less():
+    """A field that a later version added splits nothing; another rate does."""
+    settings = [{"lr": 0.1}, {"lr": 0.1, "held_out": 0.0}, {"lr": 0.1}, {"lr": 0.2}]
+    abouts = [{"device_name": "made CPU", "seed": i % 3, "setting": each} for i, each in enumerate(settings)]
+    runs = [SimpleNamespace(key=f"{i}" * 16, about=about) for i, about in enumerate(abouts)]
+    assert provenance(runs[:3]).startswith("n = 3 seeds, ") and provenance(runs).startswith("n = 1 to 3 seeds, ")
+
+
 def test_captions_name_every_precision():
     """Two seeds in bf16 and one in fp32: numbers of different precisions are never shown as one."""
     settings = [{"precision": each} for each in ("bf16", "bf16", "fp32")]

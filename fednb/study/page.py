@@ -294,10 +294,12 @@ def provenance(shown: Results | StoredResults | Iterable[Run]) -> str:
 
 def _seeds(seen: Abouts) -> str:
     """Of how many seeds numbers are: of two to three where some methods or settings have fewer runs than others."""
+    settings = [about.get("setting", {}) for about in seen.values()]
+    said = [name for name in settings[0] if all(name in each for each in settings)]  # an older version's has fewer
     same: dict[str, set[int]] = {}
-    for about in seen.values():
-        setting = {name: value for name, value in about.get("setting", {}).items() if name != "precision"}
-        same.setdefault(f"{about.get('method')} {about.get('parts')} {setting}", set()).add(about["seed"])
+    for about, setting in zip(seen.values(), settings, strict=True):
+        values = [setting[name] for name in said if name != "precision"]
+        same.setdefault(f"{about.get('method')} {about.get('parts')} {values}", set()).add(about["seed"])
     few, many = min(map(len, same.values())), max(map(len, same.values()))
     return f"n = {few} to {many} seeds" if few < many else f"n = {many} seed{'s' * (many != 1)}"
 
