@@ -71,17 +71,27 @@ def test_verdicts_and_evidence_are_those_of_the_kept_results():
     words = ("seen", "not seen", "not clear")
     assert cells["laptop scale"] == " / ".join(str(sum(kept.str.startswith(word))) for word in words)
     assert int(cells["claims"]) == len(kept) and cells["paper scale"] == "" and "`fig1-lowest-band` " in first.found
-    runs = json.loads((first.results_folder / "runs.json").read_text(encoding="utf-8"))
+    runs = json.loads((first.results["laptop"] / "runs.json").read_text(encoding="utf-8"))
     (device,) = {about["device_name"] for about in runs.values()}
     assert cells["evidence"].startswith("[laptop, n = 3](fedfft/results/") and cells["evidence"].endswith(f", {device}")
+
+
+def test_a_line_leads_to_every_scale_that_its_verdicts_rest_on(every):
+    """Some sections of a notebook may be run at paper scale while the claims of others rest on laptop runs."""
+    lines = [line for mine in every.values() for line in mine if len(line.judged)]
+    for line in lines:
+        assert {*line.judged["best_scale"]} <= {*line.results}, line.notebook
+        links = re.findall(r"/results/(\w+)\)", map_of_papers._evidence(line))
+        assert links == [folder.name for folder in line.results.values()]
+    assert any(len(line.results) == 2 for line in lines)
 
 
 def test_every_notebook_whose_claims_were_run_says_what_was_found(every):
     """Each claim once, with its verdict; remarks are about such notebooks."""
     for lines in every.values():
-        assert all(bool(line.found) == bool(len(line.judged)) <= bool(line.results_folder) for line in lines)
+        assert all(bool(line.found) == bool(len(line.judged)) <= bool(line.results) for line in lines)
         assert all(line.found.count(f"`{claim}`") == 1 for line in lines for claim in line.judged.index)
-        assert {line.notebook for line in lines if line.results_folder} >= {e.notebook for e in lines if e.remark}
+        assert {line.notebook for line in lines if line.results} >= {e.notebook for e in lines if e.remark}
 
 
 @pytest.mark.parametrize("id", IDS)

@@ -34,8 +34,8 @@ Made from the files in this folder by `{COMMAND}`; change those, not this page.
 - **paper scale**: how many of them hold, do not hold and are not decided in the kept results of that scale; **laptop
   scale**: how many are seen, not seen and not clear there. Each claim counts at the largest scale at which it was run;
   one whose words cannot be otherwise counts as **by construction**.
-- **evidence**: the largest scale with kept results, the number of seeds n, and the device; the link leads to the
-  tables, figures, runs and the command.
+- **evidence**: the largest scale with kept results, and smaller ones that a verdict rests on, each with the number of
+  seeds n of its verdicts and the device; the link leads to the tables, figures, runs and the command.
 - **Found**: each verdict with the effect, its interval in brackets and what the paper prints.
 """
 COUNTED = {
@@ -103,10 +103,12 @@ class MapLine:
         return mine[[name for name in mine if name.startswith("best_")]]
 
     @property
-    def results_folder(self) -> Path | None:
-        """The folder of the kept results of the largest scale that has some."""
-        folders = [self.paper.kept_folder(self.notebook, scale) for scale in SCALES]
-        return next((folder for folder in reversed(folders) if folder.is_dir()), None)
+    def results(self) -> dict[str, Path]:
+        """By scale, the folders of kept results: of the largest that has some, and of others that verdicts rest on."""
+        kept = {scale: self.paper.kept_folder(self.notebook, scale) for scale in reversed(SCALES)}
+        there = {scale: folder for scale, folder in kept.items() if folder.is_dir()}
+        rest_on = {*list(there)[:1], *self.judged["best_scale"]}
+        return {scale: folder for scale, folder in there.items() if scale in rest_on}
 
 
 def map_lines(paper: Paper, known: pd.DataFrame | None = None) -> list[MapLine]:
@@ -198,13 +200,13 @@ def _short_name(notebook: str) -> str:
 
 
 def _evidence(line: MapLine) -> str:
-    """The scale, n and device of the kept results, linked to their folder."""
-    if not line.results_folder:
-        return ""
-    scale = line.results_folder.name.rpartition("_")[2]
-    seeds = sorted(set(line.judged.loc[line.judged["best_scale"] == scale, "best_n"]))
-    text = f"{scale}, n = {' and '.join(map(str, seeds))}" if seeds else scale
-    return f"[{text}]({line.paper.id}/results/{line.results_folder.name}){_device(line.results_folder)}"
+    """Scale, n and device of the kept results, linked to their folders."""
+    told = []
+    for scale, folder in line.results.items():
+        seeds = sorted(set(line.judged.loc[line.judged["best_scale"] == scale, "best_n"]))
+        text = f"{scale}, n = {' and '.join(map(str, seeds))}" if seeds else scale
+        told.append(f"[{text}]({line.paper.id}/results/{folder.name}){_device(folder)}")
+    return "; ".join(told)
 
 
 def _device(folder: Path) -> str:
