@@ -34,6 +34,16 @@ def test_status_from_the_command_line(capsys):
     assert said.count("absent") == 16 and "None (FedSAM)" in said
 
 
+def test_a_table_for_another_command_has_a_run_in_a_line(capsys):
+    """Settings, a long name, the status and the key, which a terminal of 100 columns would wrap."""
+    assert main(["grid", "status", "fedfft", "table13", "--scale", "paper", "--seeds", "3"]) == 0
+    _, *lines = capsys.readouterr().out.splitlines()
+    keys = list(papers("fedfft").grid("table13", "paper", seeds=[3]).status()["key"])
+    assert len(lines) == len(keys) and all(
+        key in line and "absent" in line for key, line in zip(keys, lines, strict=True)
+    )
+
+
 def test_bad_asks_are_refused(capsys):
     assert main(["grid", "run", "fedfft", "table3", "--jobs", "0"]) == 2
     assert main(["grid", "run", "fedfft", "tabel3"]) == 2

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from shutil import get_terminal_size
 
 from fednb.base.inputs import one_line
 from fednb.cli.options import names_of, part_of, processes
@@ -90,10 +91,15 @@ def _print_status(asked: argparse.Namespace, grids: Callable[[], list[Grid]]) ->
         found = look_at(
             lambda: pd.concat([grid.status() for grid in grids()], ignore_index=True), asked.on, asked.watch
         )
-        print(f"{found.to_string(line_width=WIDTH)}\n{summary(found)}")
+        print(f"{found.to_string(line_width=_width())}\n{summary(found)}")
         return
     for grid in grids():
-        print(grid.status().to_string(line_width=WIDTH))
+        print(grid.status().to_string(line_width=_width()))
+
+
+def _width() -> int | None:
+    """How wide a table may be: as the terminal; without limit where the output goes to a file or another command."""
+    return max(WIDTH, get_terminal_size().columns) if sys.stdout.isatty() else None
 
 
 def _do_file(asked: argparse.Namespace) -> int:
@@ -136,7 +142,7 @@ def _run_file(asked: argparse.Namespace, part: Grid, chosen: Selection) -> list[
 def _show(asked: argparse.Namespace, done: Comparison) -> None:
     """Print a finished grid's table, and write it to the files that were named."""
     table = done.table(asked.base)
-    print("\n" + table.to_string(float_format="{:.2f}".format, line_width=WIDTH))
+    print("\n" + table.to_string(float_format="{:.2f}".format, line_width=_width()))
     if asked.csv:
         print(f"written to {done.to_csv(asked.csv, asked.base)}")
     if asked.latex:
