@@ -398,7 +398,7 @@ def test_comparisons_say_what_is_compared():
 @pytest.mark.parametrize("n, said", [
     ([3.0, 3.0], "ours,\nmean ± std, n = 3"), ([2.0, 3.0], "ours,\nmean ± std, n = 2 to 3"),
     ([1.0, 3.0], "ours,\nmean ± std, n = 1 to 3"), ([nan, 3.0], "ours,\nmean ± std, n = 3"),
-    ([nan, nan], "ours, not run yet"),
+    ([0.0, 3.0], "ours,\nmean ± std, n = 3"), ([nan, nan], "ours, not run yet"),
 ])  # fmt: skip
 def test_comparisons_give_no_number_more_seeds_than_it_has(n, said):
     table = pd.DataFrame({"paper": 1.0, "ours": 2.0, "std": 0.5, "n": n}, index=pd.Index(["A", "B"], name="method"))

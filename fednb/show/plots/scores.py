@@ -76,7 +76,7 @@ def _theirs(part: pd.DataFrame) -> str:
 
 
 def _ours(shown: pd.DataFrame) -> str:
-    n = sorted({int(each) for each in shown["n"].dropna()})
+    n = sorted({int(each) for each in shown["n"].dropna() if each})  # 0: no seed got as far, and there is no dot
     who = f"ours\n({shown['ours on'].iloc[0]})" if "ours on" in shown else "ours"
     if not n:
         return f"{who}, not run yet"
