@@ -70,6 +70,23 @@ def test_a_kept_figure_looks_as_it_was_drawn(store):
     assert (page.folder / "fig.png").stat().st_size < len(whole.getvalue()) / 2
 
 
+def test_shades_keep_more_colours_than_lines(store):
+    """Lines, dots and ranges do with 64; a surface, a map and its bar of colours have up to 256."""
+    page, x = Page("made/01_x", "smoke"), np.linspace(0, 1, 40)
+    lines, surface, cells = (Figure(figsize=(4, 3)) for _ in range(3))
+    (ax,) = lines.subplots(1, 1, squeeze=False).flat
+    ax.plot(x, x**2)
+    ax.fill_between(x, x, x**2, alpha=0.2)
+    ax.scatter(x, 1 - x)
+    height = np.outer(x, np.cos(3 * x))
+    surface.add_subplot(projection="3d").plot_surface(*np.meshgrid(x, x), height, cmap="cividis")
+    cells.subplots().pcolormesh(height, cmap="cividis")
+    for name, figure, most in (("lines", lines, 64), ("surface", surface, 256), ("cells", cells, 256)):
+        page.keep(name, figure)
+        with Image.open(page.folder / f"{name}.png") as kept:
+            assert most / 4 < len(kept.getcolors()) <= most
+
+
 def test_a_page_goes_where_the_one_who_executes_it_says(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDNB_PAGE", str(tmp_path / "there"))
     Page("made/01_x", "smoke").keep("tab", pd.DataFrame({"a": [1]}))
