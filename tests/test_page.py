@@ -87,6 +87,25 @@ def test_shades_keep_more_colours_than_lines(store):
             assert most / 4 < len(kept.getcolors()) <= most
 
 
+def test_a_picture_without_axes_keeps_its_shades(store):
+    class Own:
+        """What a page asks of a figure, and no more."""
+
+        def savefig(self, file, **how):
+            Image.linear_gradient("L").save(file, format=how["format"])
+
+        def get_figwidth(self):
+            return 4
+
+        def supxlabel(self, said, **how):
+            pass
+
+    page = Page("made/01_x", "smoke")
+    page.keep("own", Own())
+    with Image.open(page.folder / "own.png") as own:
+        assert len(own.getcolors()) > 64
+
+
 def test_a_page_goes_where_the_one_who_executes_it_says(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDNB_PAGE", str(tmp_path / "there"))
     Page("made/01_x", "smoke").keep("tab", pd.DataFrame({"a": [1]}))

@@ -266,7 +266,12 @@ class Writing:
 
 
 def colours_of(figure: Any) -> int:
-    """In how many colours a figure looks as it was drawn: lines, dots and bars in 64; shades, as of a map, in 256."""
+    """In how many colours a figure looks as it was drawn: lines, dots and bars in 64; shades, as of a map, in 256.
+
+    What is not made of matplotlib's axes may have shades.
+    """
+    if not hasattr(figure, "axes"):
+        return 256
     marks = [mark for ax in figure.axes for mark in (*ax.images, *ax.collections)]
     return 256 if any(mark.get_array() is not None for mark in marks) else 64
 
