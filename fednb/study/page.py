@@ -268,7 +268,7 @@ class Writing:
 def colours_of(figure: Any) -> int:
     """In how many colours a figure looks as it was drawn: lines, dots and bars in 64; shades, as of a map, in 256.
 
-    What is not made of matplotlib's axes may have shades.
+    A picture without axes counts as shaded.
     """
     if not hasattr(figure, "axes"):
         return 256
@@ -304,7 +304,7 @@ def provenance(shown: Results | StoredResults | Iterable[Run]) -> str:
 
 
 def _seeds(seen: Abouts) -> str:
-    """Of how many seeds numbers are: of two to three where some methods or settings have fewer runs than others."""
+    """How many seeds are behind a number: "n = 2 to 3 seeds" where some methods or settings have fewer than others."""
     settings = [about.get("setting", {}) for about in seen.values()]
     said = [name for name in settings[0] if all(name in each for each in settings)]  # an older version's has fewer
     same: dict[str, set[int]] = {}
