@@ -11,6 +11,8 @@ from quadratics import vector
 from torch import nn
 
 from fednb.core.vectors import TINY, TOGETHER, Layout, NoSuchLayer, clip, cos, dot, norm, unit
+from fednb.filters import HighPass
+from fednb.models import build
 
 LAYOUT = Layout(("conv.weight", "conv.bias", "fc.weight", "fc.bias"), ((2, 1, 2, 2), (2,), (3, 2), (3,)))
 X = torch.arange(19, dtype=torch.float64)
@@ -229,3 +231,17 @@ def test_a_filter_is_not_asked_about_layers_that_it_leaves_alone():
 def test_map_refuses_a_where_that_fits_nothing():
     with pytest.raises(NoSuchLayer, match=r"head\.\*"):
         LAYOUT.map(Minus(where="head.*"), X)
+
+
+def test_a_filter_of_the_whole_gradient_is_near_that_of_each_layer():
+    """A ratio is a period, 200 weights for 1%, of whatever is flattened: it matters to layers that are shorter alone.
+
+    A first gradient of ResNet-18, as in FedFFT's Table 13, where it is not said what is flattened.
+    """
+    torch.manual_seed(0)
+    model, filter = build("resnet18-gn", 10, (3, 8, 8)), HighPass(0.01)
+    loss = nn.functional.cross_entropy(model(torch.randn(8, 3, 8, 8)), torch.randint(3, (8,)))
+    g = nn.utils.parameters_to_vector(torch.autograd.grad(loss, list(model.parameters())))[None]
+    by_layer, whole = Layout.of_parameters(model).map(filter, g), filter(g)
+    assert (g - whole).norm() > 0.2 * g.norm(), "there is something to remove"
+    assert (by_layer - whole).norm() < 0.1 * whole.norm()
