@@ -11,6 +11,8 @@ from fednb.engines import captured, compiled, compiler
 from fednb.engines.captured import Launched
 from fednb.engines.compiled import Traced
 
+Thread = threading.Thread  # a real one, where tests have put another in its place
+
 
 class Standing:
     """In place of a compiler: it computes what was traced, and writes down that it was asked."""
@@ -177,6 +179,105 @@ def test_work_that_cannot_be_compiled_goes_on_as_it_is(monkeypatch, capsys):
         launch()
     assert b["w"].tolist() == [2.0, 3.0, 4.0]
     assert capsys.readouterr().err.count("a sum is not compiled, and is slower: no such kernel") == 1
+
+
+FULL = "InductorError: RuntimeError: Failed to run autotuning code block: CUDA out of memory. Tried to allocate 2 GiB"
+
+
+@pytest.fixture
+def full(monkeypatch):
+    """A device on which the first tries to compile find no room: as many as stand here. Threads begin when told to."""
+    tries = [2]
+
+    def compile_it(graph, inputs, dynamic_shapes):
+        tries[0] -= 1
+        if tries[0] >= 0:
+            raise ValueError(FULL)
+        return Standing(graph)
+
+    monkeypatch.setattr("torch._inductor.standalone_compile", compile_it)
+    monkeypatch.setattr(captured.threading, "Thread", Waiting)
+    monkeypatch.setattr(captured, "LATER", (0.01, 0.01))
+    return tries
+
+
+def test_what_had_no_room_to_be_compiled_is_compiled_later(monkeypatch, capsys, full):
+    """Memory that is free within this process is given back to the device before each further try."""
+    emptied = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(captured.busy()))
+    launch, b = launched(monkeypatch)
+    Waiting.last.run()
+    launch.renew()
+    launch()
+    assert b["w"].tolist() == [100.0, 101.0, 102.0] and Standing.made == 1
+    assert emptied == [True, True], "while no graph is captured"
+    said = capsys.readouterr().err
+    assert said.count("a sum is slower for now: the device has no room to compile it") == 2
+    assert said.count("compiled a sum in") == 1 and "not compiled" not in said
+
+
+def test_what_never_has_room_goes_on_as_it_is(monkeypatch, capsys, full):
+    full[0] = 9
+    launch, b = launched(monkeypatch)
+    Waiting.last.run()
+    launch.renew()
+    launch()
+    assert b["w"].tolist() == [1.0, 2.0, 3.0] and full == [6]
+    assert f"a sum is not compiled, and is slower: {FULL}" in capsys.readouterr().err
+
+
+def test_what_nobody_needs_any_more_is_not_compiled_again(monkeypatch, full):
+    launch, _ = launched(monkeypatch)
+    launch.over = True
+    Waiting.last.run()
+    assert full == [1] and isinstance(launch.coming.exception(), torch.OutOfMemoryError)
+
+
+class Watched(threading.Condition):
+    """Says when somebody waits."""
+
+    def __init__(self):
+        super().__init__()
+        self.waiting = threading.Event()
+
+    def wait(self, timeout):
+        self.waiting.set()
+        return super().wait(timeout)
+
+
+def test_what_had_no_room_is_compiled_as_soon_as_other_graphs_have_gone(monkeypatch, full):
+    full[0] = 1
+    monkeypatch.setattr(captured, "LATER", (600,))
+    monkeypatch.setattr(captured, "_room", Watched())
+    launch, _ = launched(monkeypatch)
+    other = Thread(target=Waiting.last.run, daemon=True)
+    other.start()
+    assert captured._room.waiting.wait(60)
+    with captured.letting_go():
+        assert captured.busy() and not launch.coming.done()
+    other.join(60)
+    assert launch.coming.done() and Standing.made == 1
+
+
+def test_the_old_graph_goes_before_the_new_one_is_recorded(monkeypatch, capsys):
+    """There may be no room for both. Where the new one fails, the old one is recorded again."""
+    monkeypatch.setattr(captured.threading, "Thread", Waiting)
+    launch, b = launched(monkeypatch)
+    old, held = launch.launch, []
+
+    def recorded(work, buffers, trial):
+        held.append(launch.launch is old)
+        if work is not before:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return lambda: work(buffers)
+
+    before = launch.work
+    monkeypatch.setattr(captured, "recorded", recorded)
+    Waiting.last.run()
+    launch.renew()
+    launch()
+    assert b["w"].tolist() == [1.0, 2.0, 3.0] and held == [False, False] and launch.work is before
+    assert "a sum is not compiled, and is slower: CUDA out of memory" in capsys.readouterr().err
 
 
 def test_without_a_folder_it_is_compiled_here_and_now(monkeypatch):

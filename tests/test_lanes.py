@@ -12,6 +12,7 @@ from fednb.core.record import Table
 from fednb.core.rounds import Method, Part, observed_server, part
 from fednb.engines import Company, choose
 from fednb.engines.captured import Launched
+from fednb.engines.lane_step import alike
 from fednb.engines.lanes import Lanes
 from fednb.engines.loop import Loop
 from fednb.engines.problem import participants, problem_of
@@ -257,6 +258,18 @@ def test_lanes_take_the_place_of_others_where_there_is_no_room():
 
     assert shared.lanes_for(SimpleNamespace(method=method("FedAvg")), 64, "fp64", make) is made
     assert list(shared.known) == [made]
+
+
+def test_lanes_that_no_run_to_come_needs_are_forgotten():
+    """By method, whatever the numbers of its parts."""
+    shared = SharedSteps()
+    for m in (method("FedAvg"), method("FedProx"), method("FedDyn")):
+        trained(Stacked(problem_of(SMALL, 0), shared=shared), SMALL, m, 0)
+    avg, prox, dyn = shared.known
+    shared.keep_only({alike(method(name)) for name in ("FedAvg", "FedProx", "FedDyn")})
+    assert list(shared.known) == [avg, prox, dyn]
+    shared.keep_only({alike(method("FedProx", mu=0.5))})
+    assert list(shared.known) == [prox] and [x.launch.over for x in (avg, prox, dyn)] == [True, False, True]
 
 
 def test_lanes_are_made_for_a_mean_round_whoever_comes_to_the_first():

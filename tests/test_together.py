@@ -192,6 +192,20 @@ def test_a_grid_on_a_gpu_makes_its_missing_runs_together(monkeypatch):
     assert asked == [[0, 2]] and [r.status for r in done.runs] == ["finished"] * 3
 
 
+def test_what_a_run_shared_with_nobody_who_is_left_is_forgotten(monkeypatch):
+    """Lanes of FedAvg when its second run has ended; those of runs that are to come, never."""
+    kept, plain = [], SharedSteps.keep_only
+
+    def keep_only(self, methods):
+        plain(self, methods)
+        kept.append(({m.name for m in methods}, {lanes.method.name for lanes in self.known}))
+
+    monkeypatch.setattr(SharedSteps, "keep_only", keep_only)
+    list(run_all(WANTED, engine="stacked", device="cpu", at_once=2))
+    assert [wanted for wanted, _ in kept] == [{"FedAvg", "SCAFFOLD"}, {"SCAFFOLD"}, {"SCAFFOLD"}]
+    assert "FedAvg" in kept[0][1] and kept[-1][1] == {"SCAFFOLD"}
+
+
 @pytest.mark.parametrize(
     "of_each, several, wanted",
     [

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -30,6 +31,7 @@ OracleOf = Callable[[ResidentPlan], Oracle]
 Work = Callable[[Buffers], None]
 FIXED = "data."  # names of buffers that are only read begin with it
 STREAMS = 32  # that torch has of one priority
+LATER = (30, 60, 120, 240, 480)  # seconds, at most, after which what had no room to be compiled is tried again
 
 _one_at_a_time = threading.Lock()  # tracing has a global flag, and a capture ends where another thread compiles
 
@@ -39,6 +41,7 @@ class Launched:
 
     What was never compiled before is launched as a graph at first, and changes over when a process has compiled it;
     where there is no folder to keep it in it is compiled here and now. can_wait: other work is compiled first.
+    over: nobody will launch it again.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Launched:
         self.work, self.buffers, self.what, self.precision, self.can_wait = work, buffers, what, precision, can_wait
         self.launch: Callable[[], None] = lambda: work(buffers)
         self.coming: Future[Work] | None = None
+        self.over = False
         if mode == "eager":
             return
         with _one_at_a_time, arithmetic(precision):
@@ -84,15 +88,31 @@ class Launched:
 
         def wait() -> None:
             try:
-                began = time.perf_counter()
-                made = listed.compiled_elsewhere(trial, self.can_wait)
-                _say(f"compiled {self.what} in {time.perf_counter() - began:.1f} s")
-                coming.set_result(made)
+                coming.set_result(self._compiled_elsewhere(listed, trial))
             except BaseException as error:
                 coming.set_exception(error)
 
         threading.Thread(target=wait, name=f"fednb compiles {self.what}", daemon=True).start()
         return coming
+
+    def _compiled_elsewhere(self, listed: Traced, trial: Buffers) -> Work:
+        """Compiled by another process; where the device has no room for that, again when something has gone."""
+        waits = iter(LATER)
+        while True:
+            began = time.perf_counter()
+            try:
+                made = listed.compiled_elsewhere(trial, self.can_wait)
+                _say(f"compiled {self.what} in {time.perf_counter() - began:.1f} s")
+                return made
+            except torch.OutOfMemoryError:
+                if (seconds := next(waits, None)) is None:
+                    raise
+                _say(f"{self.what} is slower for now: the device has no room to compile it")
+                with _room:
+                    _room.wait(seconds)
+                if self.over:
+                    raise
+            give_back()
 
     def _change_over(self, coming: Future[Work]) -> None:
         """Go on with what was compiled; if that failed, with what there is."""
@@ -100,13 +120,46 @@ class Launched:
             return  # another is being made: at a later launch
         try:
             self.coming = None
-            with arithmetic(self.precision):
-                self.work = coming.result()
-                self.launch = recorded(self.work, self.buffers, self._trial())
+            self._take_up(coming.result())
         except Exception as error:
             _say(f"{self.what} is not compiled, and is slower: {str(error).splitlines()[0]}")
         finally:
             _one_at_a_time.release()
+
+    def _take_up(self, made: Work) -> None:
+        """Launch this from now on. The graph of what was launched so far goes first: there may be no room for both."""
+        before = self.work
+        if any(x.is_cuda for x in self.buffers.values()):
+            torch.cuda.synchronize()  # it may be under way
+        self.launch = partial(before, self.buffers)
+        with arithmetic(self.precision):
+            try:
+                self.launch, self.work = recorded(made, self.buffers, self._trial()), made
+            except Exception:
+                self.launch = recorded(before, self.buffers, self._trial())
+                raise
+
+
+_room = threading.Condition()  # told when graphs have gone
+
+
+@contextmanager
+def letting_go() -> Iterator[None]:
+    """A block in which graphs are forgotten that nobody needs any more; then their memory goes back to the device.
+
+    What lacked room to be compiled is tried again. A graph that went while another is captured would end the capture.
+    """
+    with _one_at_a_time:
+        yield
+    give_back()
+    with _room:
+        _room.notify_all()
+
+
+def give_back() -> None:
+    """Give memory that is free within this process back to the device, for others; not while a graph is captured."""
+    with _one_at_a_time:
+        torch.cuda.empty_cache()
 
 
 def busy() -> bool:

@@ -32,6 +32,7 @@ QUICK = {  # off: compiling takes a sixth less time, and a step of ResNet-20 is 
     "loop_ordering_after_fusion": False,  # loops in another order, so that two of them become one
     "loop_index_inversion_in_fusion": False,
 }
+NO_ROOM = "out of memory"  # in what a compiler says of a device that is full
 Buffers = dict[str, Tensor]
 Compiled = Callable[..., Any]
 
@@ -93,7 +94,7 @@ class Traced:
     def compiled_elsewhere(self, buffers: Buffers, can_wait: bool = False) -> Callable[[Buffers], None]:
         """This work by a compiler in a process of its own, which keeps it; this thread waits, and others do not.
 
-        can_wait: others come first.
+        can_wait: others come first. Raises `torch.OutOfMemoryError` where the device has no room for it now.
         """
         folder, key = kept_in(), self.key(buffers)
         assert folder is not None
@@ -104,7 +105,8 @@ class Traced:
             command = child.python("-m", "fednb.engines.compiler", str(order))
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         if (made := self.loaded(buffers)) is None:
-            raise RuntimeError((done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1])
+            why = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1]
+            raise torch.OutOfMemoryError(why) if NO_ROOM in done.stderr else RuntimeError(why)
         return made
 
     def loaded(self, buffers: Buffers) -> Callable[[Buffers], None] | None:

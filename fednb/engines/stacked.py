@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 from math import ceil, inf
@@ -20,8 +20,8 @@ from fednb.core.record import Answer, Cohort, Oracle, OwnLoss, Server
 from fednb.core.rounds import Method, blank, observed_local, step_by_step
 from fednb.data.plan import Plan
 from fednb.data.resident import ResidentPlan
-from fednb.engines.captured import CapturedOracle, busy, launching
-from fednb.engines.lane_step import Trip
+from fednb.engines.captured import CapturedOracle, busy, give_back, launching, letting_go
+from fednb.engines.lane_step import Trip, alike
 from fednb.engines.lanes import Lanes
 from fednb.engines.loop import Loop, total
 from fednb.engines.objective import Objective, arithmetic
@@ -112,8 +112,19 @@ class SharedSteps:
             if not self.known:
                 raise
             self.known.clear()
-            torch.cuda.empty_cache()
+            give_back()
             return make()
+
+    def keep_only(self, methods: Collection[Method]) -> None:
+        """Forget the lanes of all but these methods, each as `alike` gives it: no run is to come that needs them."""
+        if any(_over(lanes, methods) for lanes in tuple(self.known)):
+            with letting_go():
+                self._forget(methods)
+
+    def _forget(self, methods: Collection[Method]) -> None:
+        for lanes in [lanes for lanes in tuple(self.known) if _over(lanes, methods)]:
+            lanes.launch.over = True
+            self.known.remove(lanes)
 
     def settled(self) -> bool:
         """True if there are lanes, and nothing is being made of them or compiled for them."""
@@ -141,6 +152,10 @@ class SharedSteps:
                 self.untested.add(problem.objective.form)
                 return None
             return self.scores[-1]
+
+
+def _over(lanes: Lanes, methods: Collection[Method]) -> bool:
+    return alike(lanes.step.method) not in methods
 
 
 class Stacked(Loop):
@@ -234,7 +249,7 @@ class Stacked(Loop):
                 with suppress(torch.OutOfMemoryError) if count > 1 else nullcontext():
                     return Lanes(trip, count, most, objective.by_itself(), stacked_oracle, self.mode)
                 count = ceil(count / 2)  # what a client takes is an estimate
-                torch.cuda.empty_cache()
+                give_back()
 
         return self.shared.lanes_for(trip, most, objective.form, make)
 

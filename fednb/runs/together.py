@@ -182,9 +182,11 @@ class _Line:
         return self.alike[turn : turn + self.several].count(self.alike[at]), kinds
 
     def left(self, at: int) -> None:
-        """One is over, whether it was its turn or not."""
+        """One is over, whether it was its turn or not; what it shared with nobody who is left is forgotten."""
         self.threads.pop(at).join()
         self.turns.pop(at, None)
+        if rest := [*self.todo, *self.threads]:
+            self.shared.keep_only({self.alike[i][0] for i in rest})
 
     def _begin(self, at: int, turn: threading.Event | None) -> None:
         self.begun.add(self.alike[at])
