@@ -247,7 +247,8 @@ def test_lanes_are_fewer_where_there_is_no_room_for_all(monkeypatch):
 
 def test_lanes_take_the_place_of_others_where_there_is_no_room():
     shared, made = SharedSteps(), object()
-    shared.known.append(type("Old", (), {"fits": lambda self, *asked: False})())
+    step, launch = SimpleNamespace(method=method("FedDyn")), SimpleNamespace(over=False)
+    shared.known.append(SimpleNamespace(fits=lambda *asked: False, step=step, launch=launch))
     answers = [torch.OutOfMemoryError("full"), made]
 
     def make():
@@ -257,7 +258,7 @@ def test_lanes_take_the_place_of_others_where_there_is_no_room():
         return answer
 
     assert shared.lanes_for(SimpleNamespace(method=method("FedAvg")), 64, "fp64", make) is made
-    assert list(shared.known) == [made]
+    assert list(shared.known) == [made] and launch.over
 
 
 def test_lanes_that_no_run_to_come_needs_are_forgotten():

@@ -41,7 +41,7 @@ class Launched:
 
     What was never compiled before is launched as a graph at first, and changes over when a process has compiled it;
     where there is no folder to keep it in it is compiled here and now. can_wait: other work is compiled first.
-    over: nobody will launch it again.
+    over: set where nobody will launch it again.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Launched:
         return coming
 
     def _compiled_elsewhere(self, listed: Traced, trial: Buffers) -> Work:
-        """Compiled by another process; where the device has no room for that, again when something has gone."""
+        """Let another process compile this; where the device has no room for that, try again later."""
         waits = iter(LATER)
         while True:
             began = time.perf_counter()

@@ -111,20 +111,22 @@ class SharedSteps:
         except torch.OutOfMemoryError:
             if not self.known:
                 raise
-            self.known.clear()
-            give_back()
+            self.keep_only(())
             return make()
 
     def keep_only(self, methods: Collection[Method]) -> None:
-        """Forget the lanes of all but these methods, each as `alike` gives it: no run is to come that needs them."""
-        if any(_over(lanes, methods) for lanes in tuple(self.known)):
+        """Forget the lanes of all but these methods, each as `alike` gives it."""
+        if self._others(methods):
             with letting_go():
                 self._forget(methods)
 
     def _forget(self, methods: Collection[Method]) -> None:
-        for lanes in [lanes for lanes in tuple(self.known) if _over(lanes, methods)]:
+        for lanes in self._others(methods):
             lanes.launch.over = True
             self.known.remove(lanes)
+
+    def _others(self, methods: Collection[Method]) -> list[Lanes]:
+        return [lanes for lanes in tuple(self.known) if alike(lanes.step.method) not in methods]
 
     def settled(self) -> bool:
         """True if there are lanes, and nothing is being made of them or compiled for them."""
@@ -152,10 +154,6 @@ class SharedSteps:
                 self.untested.add(problem.objective.form)
                 return None
             return self.scores[-1]
-
-
-def _over(lanes: Lanes, methods: Collection[Method]) -> bool:
-    return alike(lanes.step.method) not in methods
 
 
 class Stacked(Loop):

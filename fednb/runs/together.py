@@ -182,7 +182,7 @@ class _Line:
         return self.alike[turn : turn + self.several].count(self.alike[at]), kinds
 
     def left(self, at: int) -> None:
-        """One is over, whether it was its turn or not; what it shared with nobody who is left is forgotten."""
+        """One is over, whether it was its turn or not; lanes that no other run needs go with it."""
         self.threads.pop(at).join()
         self.turns.pop(at, None)
         if rest := [*self.todo, *self.threads]:
