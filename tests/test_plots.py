@@ -178,6 +178,12 @@ def test_partitions_are_named_and_on_one_colour_scale():
     assert {ax.collections[0].get_clim() for ax in drawn} == {(0, 6)}
 
 
+def test_clients_with_few_samples_of_a_class_are_seen_beside_one_with_many():
+    """Four of 400: a hundredth of the samples, a tenth of the way through the colours."""
+    (ax,) = panels(plots.clients_by_class({"a": np.array([[0, 4], [100, 400]])}))
+    assert ax.collections[0].norm([0, 4, 100, 400]).tolist() == pytest.approx([0, 0.1, 0.5, 1])
+
+
 def test_sizes_are_sorted():
     """Clients have 4, 4, 4 and 1, 6, 5 samples: largest first."""
     (ax,) = panels(plots.sizes(COUNTS))

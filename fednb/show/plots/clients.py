@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import seaborn as sns
+from matplotlib.colors import PowerNorm
 
 from fednb.show.plots.style import HEAT, PALETTE, _panels, _style, look
 
@@ -20,6 +21,7 @@ def clients_by_class(counts: dict[str, np.ndarray], row: int = 99) -> Figure:
     """Who has what: clients down, classes across, one panel per partition.
 
     row: so many panels side by side, with one colour scale; data sets with many classes are given a row of their own.
+    Colours go by the square root of the samples: one client with hundreds leaves those with a dozen to be seen.
 
     >>> counts = {"iid": np.array([[5, 5], [5, 5]]), "by class": np.array([[10, 0], [0, 10]])}
     >>> figure = fn.plots.clients_by_class(counts)
@@ -31,8 +33,8 @@ def clients_by_class(counts: dict[str, np.ndarray], row: int = 99) -> Figure:
         shown = list(counts.values())
         for i, (ax, (name, table)) in enumerate(zip(axes, counts.items(), strict=True)):
             beside = shown[i - i % row : i - i % row + row]
-            top = max(c.max() for c in beside)
-            sns.heatmap(table, ax=ax, cmap=HEAT, vmin=0, vmax=top, cbar=table is beside[-1])
+            scale = PowerNorm(0.5, vmin=0, vmax=max(c.max() for c in beside))
+            sns.heatmap(table, ax=ax, cmap=HEAT, norm=scale, cbar=table is beside[-1])
             ax.set(title=fill(f"{name}: samples", WIDTH), xlabel="class", ylabel="client")
     return fig
 
