@@ -210,6 +210,17 @@ def test_the_finished_part_of_a_grid_is_what_the_store_has():
         papers("fedfft").page("table1", only="done")
 
 
+def test_a_page_without_runs_measures_on_the_data_sets_that_are_asked_for():
+    """One of three, whose images are not at hand; at other scales and in other sections all is as it was."""
+    whole, part = (papers("fedfft").page("fig5", scale="paper", only=o) for o in (None, {"dataset": ["CIFAR-10"]}))
+    how = whole.evidence["fig5"]["class_skew"]
+    assert [case["dataset"] for case in how["paper"]] == ["CIFAR-10", "CIFAR-100", "Tiny-ImageNet"]
+    assert part.evidence["fig5"]["class_skew"] == how | {"paper": how["paper"][:1]}
+    assert papers("fedfft").page("fig5", scale="paper", only={"alpha": [0.1]}).evidence == whole.evidence
+    with pytest.raises(BadGrid, match="no data set is called CIFAR-1; there are CIFAR-10, CIFAR-100, Tiny-ImageNet"):
+        papers("fedfft").page("fig5", scale="paper", only={"dataset": ["CIFAR-1"]})
+
+
 def test_results_without_a_probe_say_so():
     with pytest.raises(BadGrid, match="grid g keeps nothing from its rounds; give it a probe"):
         _ = Results(Grid.of("g", "smoke", dict(methods=["FedAvg"])), ()).probe

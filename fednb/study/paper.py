@@ -211,8 +211,8 @@ class Paper:
     ) -> Page:  # fmt: skip
         """All that the notebook of some sections works with.
 
-        only: a part of the grids, such as {"dataset": ["CIFAR-10"], "method": ["FedAvg", "FedSAM"]}; or "finished" for
-        the runs that the store has.
+        only: a part of the grids, such as {"dataset": ["CIFAR-10"], "method": ["FedAvg", "FedSAM"]}, and of the data
+        sets on which a section measures without runs; or "finished" for the runs that the store has.
         """
         if isinstance(only, str) and only != FINISHED:
             raise BadGrid(f"only = {only!r}: must be {FINISHED!r}, or a table such as {{'dataset': ['CIFAR-10']}}")
@@ -221,7 +221,7 @@ class Paper:
         whole = {n: self.grid(n, scale, seeds) for n, section in about.items() if section.get("grid", True)}
         grids = {n: grid.finished() if isinstance(only, str) else grid.only(only) for n, grid in whole.items()}
         claims = tuple(claim for name in sections for claim in self.claims(name))
-        evidence = {name: self.evidence(name) for name in sections}
+        evidence = {n: self.evidence(n) if n in grids else _on(only, scale, self.evidence(n)) for n in sections}
         return Page(notebook, scale, grids, claims, self.kept_folder(notebook, scale), evidence, self._as_printed)
 
     def _as_printed(self, section: str) -> Grid:
@@ -266,6 +266,24 @@ class Paper:
     def readings(self) -> str:
         """The reading log: printed, released, what we run, measured effect."""
         return (self.folder / "reading.md").read_text(encoding="utf-8")
+
+
+def _on(only: dict[str, Any] | str | None, scale: str, evidence: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Evidence of a section without runs, on those of its data sets that are wanted."""
+    wanted = only.get("dataset") if isinstance(only, dict) else None
+    if wanted is None:
+        return evidence
+    wanted = [wanted] if isinstance(wanted, str) else wanted
+    return {what: how | {scale: _some(how[scale], wanted)} if scale in how else how for what, how in evidence.items()}
+
+
+def _some(cases: list[dict[str, Any]], wanted: list[str]) -> list[dict[str, Any]]:
+    """The cases that are on wanted data sets; BadGrid where none is."""
+    found = [case for case in cases if case["dataset"] in wanted]
+    if not found:
+        known = ", ".join(case["dataset"] for case in cases)
+        raise BadGrid(f"only: no data set is called {', '.join(map(str, wanted))}; there are {known}")
+    return found
 
 
 @lru_cache(maxsize=32)  # asked for section by section, and again for each scale
