@@ -246,7 +246,7 @@ def papers_table(every: dict[Paper, list[MapLine]]) -> str:
 
 
 def _weightiest(paper: Paper, mine: list[MapLine]) -> str:
-    """The claim of the highest weight that was run at the largest scale, with its numbers, and the command for it."""
+    """A claim of the highest weight, at the largest scale that one was run at; its numbers, and the command for it."""
     claims = {claim.id: claim for claim in paper.claims()}
     found = [(row, line.notebook) for line in mine for row in line.judged.reset_index().to_dict("records")]
     if not found:
@@ -260,5 +260,5 @@ def _weightiest(paper: Paper, mine: list[MapLine]) -> str:
 
 
 def _rank(row: dict[str, Any], weight: int) -> tuple[bool, int, int]:
-    """What is told first: what has an effect, of that paper scale before laptop scale, then by weight."""
-    return not short(row["best_effect"]), -SCALES.index(row["best_scale"]), weight
+    """What is told first: what has an effect, of that what a paper stands on, paper scale before laptop scale."""
+    return not short(row["best_effect"]), weight, -SCALES.index(row["best_scale"])
