@@ -2,6 +2,7 @@
 
 import subprocess
 import threading
+import weakref
 
 import pytest
 import torch
@@ -153,6 +154,22 @@ def test_work_is_launched_as_it_is_until_it_is_compiled(monkeypatch, capsys):
     assert capsys.readouterr().err.count("compiles it meanwhile") == 1
 
 
+def test_while_it_is_compiled_the_buffers_for_trying_out_are_gone(monkeypatch):
+    """They take as much as the buffers themselves, and go back to the device: the compiler may need it."""
+    trials, plain, emptied = [], Launched._trial, []
+
+    def trial(self):
+        made = plain(self)
+        trials.extend(map(weakref.ref, made.values()))
+        return made
+
+    monkeypatch.setattr(captured.threading, "Thread", Waiting)
+    monkeypatch.setattr(Launched, "_trial", trial)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append([alive() for alive in trials]))
+    launch, _ = launched(monkeypatch)
+    assert launch.coming is not None and emptied == [[None] * 3]
+
+
 def test_nobody_changes_over_while_another_is_captured(monkeypatch):
     monkeypatch.setattr(captured.threading, "Thread", Waiting)
     launch, b = launched(monkeypatch)
@@ -202,7 +219,7 @@ def full(monkeypatch):
 
 
 def test_what_had_no_room_to_be_compiled_is_compiled_later(monkeypatch, capsys, full):
-    """Memory that is free within this process is given back to the device before each further try."""
+    """Memory that is free within this process is given back to the device before each try."""
     emptied = []
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(captured.busy()))
     launch, b = launched(monkeypatch)
@@ -210,7 +227,7 @@ def test_what_had_no_room_to_be_compiled_is_compiled_later(monkeypatch, capsys, 
     launch.renew()
     launch()
     assert b["w"].tolist() == [100.0, 101.0, 102.0] and Standing.made == 1
-    assert emptied == [True, True], "while no graph is captured"
+    assert emptied == [True] * 3, "while no graph is captured"
     said = capsys.readouterr().err
     assert said.count("a sum is slower for now: the device has no room to compile it") == 2
     assert said.count("compiled a sum in") == 1 and "not compiled" not in said

@@ -56,6 +56,8 @@ class Launched:
         with _one_at_a_time, arithmetic(precision):
             began = time.perf_counter()
             self.launch = self._captured(mode == "compiled")
+        if self.coming:
+            give_back()  # what the trial took, which the compiler may need
         more = " and compiles it meanwhile" if self.coming else ""
         _say(f"captured {what} in {time.perf_counter() - began:.1f} s{more}")
 
@@ -73,7 +75,7 @@ class Launched:
         if compiled:
             listed = Traced(traced(self.work, trial), self.precision)
             if (made := listed.loaded(trial)) is None and kept_in() is not None:
-                self.coming = self._compiling(listed, trial)
+                self.coming = self._compiling(listed)
             else:
                 self.work = made or listed.compiled(trial)
         return recorded(self.work, self.buffers, trial)
@@ -82,26 +84,26 @@ class Launched:
         """Buffers to try things on; those that are only read are the very same."""
         return {name: x if name.startswith(FIXED) else x.clone() for name, x in self.buffers.items()}
 
-    def _compiling(self, listed: Traced, trial: Buffers) -> Future[Work]:
+    def _compiling(self, listed: Traced) -> Future[Work]:
         """What the work will be when another process has compiled it."""
         coming: Future[Work] = Future()
 
         def wait() -> None:
             try:
-                coming.set_result(self._compiled_elsewhere(listed, trial))
+                coming.set_result(self._compiled_elsewhere(listed))
             except BaseException as error:
                 coming.set_exception(error)
 
         threading.Thread(target=wait, name=f"fednb compiles {self.what}", daemon=True).start()
         return coming
 
-    def _compiled_elsewhere(self, listed: Traced, trial: Buffers) -> Work:
+    def _compiled_elsewhere(self, listed: Traced) -> Work:
         """Let another process compile this; where the device has no room for that, try again later."""
         waits = iter(LATER)
         while True:
             began = time.perf_counter()
             try:
-                made = listed.compiled_elsewhere(trial, self.can_wait)
+                made = listed.compiled_elsewhere(self.buffers, self.can_wait)
                 _say(f"compiled {self.what} in {time.perf_counter() - began:.1f} s")
                 return made
             except torch.OutOfMemoryError:
