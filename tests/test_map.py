@@ -56,7 +56,7 @@ def test_prose_beside_verdicts_has_none_of_its_own():
 def test_a_headline_at_laptop_scale_is_told_before_a_detail_at_paper_scale():
     """Of what weighs the same, paper scale first; what has no effect last."""
     told = [(5.0, "paper", 0), (5.0, "laptop", 0), (5.0, "paper", 2), (float("nan"), "paper", 0)]
-    ranks = [map_of_papers._rank({"best_effect": effect, "best_scale": scale}, weight) for effect, scale, weight in told]
+    ranks = [map_of_papers._rank({"best_effect": e, "best_scale": scale}, weight) for e, scale, weight in told]
     assert ranks == sorted(ranks)
 
 

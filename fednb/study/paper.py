@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 
 FINISHED = "finished"  # in place of a part of a grid: the runs that the store has
+Evidence = dict[str, dict[str, Any]]  # measurements by name, with their options
 REMARK = r" \((?:not printed; )?implied\)$| \(repository default\)$"  # of a data set or model that a table leaves open
 
 
@@ -247,7 +248,7 @@ class Paper:
         own = put_back(self.own_folder(notebook, scale))
         return own if own.exists() else self.folder / "results" / own.name
 
-    def evidence(self, section: str) -> dict[str, dict[str, Any]]:
+    def evidence(self, section: str) -> Evidence:
         """The measurements that a section's claims are judged on, by name, with their options; accuracy by default."""
         found = self._section(section).get("evidence", {"accuracy": {}})
         for what, how in found.items():
@@ -268,7 +269,7 @@ class Paper:
         return (self.folder / "reading.md").read_text(encoding="utf-8")
 
 
-def _on(only: dict[str, Any] | str | None, scale: str, evidence: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _on(only: dict[str, Any] | str | None, scale: str, evidence: Evidence) -> Evidence:
     """Evidence of a section without runs, on those of its data sets that are wanted."""
     wanted = only.get("dataset") if isinstance(only, dict) else None
     if wanted is None:
