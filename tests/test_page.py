@@ -217,8 +217,17 @@ def test_a_page_without_runs_measures_on_the_data_sets_that_are_asked_for():
     assert [case["dataset"] for case in how["paper"]] == ["CIFAR-10", "CIFAR-100", "Tiny-ImageNet"]
     assert part.evidence["fig5"]["class_skew"] == how | {"paper": how["paper"][:1]}
     assert papers("fedfft").page("fig5", scale="paper", only={"alpha": [0.1]}).evidence == whole.evidence
-    with pytest.raises(BadGrid, match="no data set is called CIFAR-1; there are CIFAR-10, CIFAR-100, Tiny-ImageNet"):
+    with pytest.raises(BadGrid, match=r"no data set is called.*CIFAR-1'.*there are CIFAR-10, CIFAR-100, Tiny-ImageNet"):
         papers("fedfft").page("fig5", scale="paper", only={"dataset": ["CIFAR-1"]})
+
+
+def test_beside_sections_with_runs_one_without_may_lack_the_data_set_that_is_asked_for():
+    """Figure 7 of FedFSA has CIFAR-100 alone, Table 2 Tiny-ImageNet too; the composition matrix names no data sets."""
+    both = papers("fedfsa").page("table2b", "fig7", scale="paper", only={"dataset": ["Tiny-ImageNet"]})
+    assert both.evidence["fig7"] == papers("fedfsa").evidence("fig7")
+    assert {cell.tags["dataset"] for cell in both.grid.cells} == {"Tiny-ImageNet"}
+    matrix = papers("across").page("matrix", "trained", scale="laptop", only={"dataset": ["Fashion-MNIST"]})
+    assert matrix.evidence["matrix"] == papers("across").evidence("matrix")
 
 
 def test_results_without_a_probe_say_so():

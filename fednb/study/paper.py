@@ -222,7 +222,8 @@ class Paper:
         whole = {n: self.grid(n, scale, seeds) for n, section in about.items() if section.get("grid", True)}
         grids = {n: grid.finished() if isinstance(only, str) else grid.only(only) for n, grid in whole.items()}
         claims = tuple(claim for name in sections for claim in self.claims(name))
-        evidence = {n: self.evidence(n) if n in grids else _on(only, scale, self.evidence(n)) for n in sections}
+        evidence = {n: self.evidence(n) for n in sections}
+        evidence |= {n: _on(only, scale, evidence[n], alone=not grids) for n in sections if n not in grids}
         return Page(notebook, scale, grids, claims, self.kept_folder(notebook, scale), evidence, self._as_printed)
 
     def _as_printed(self, section: str) -> Grid:
@@ -269,22 +270,23 @@ class Paper:
         return (self.folder / "reading.md").read_text(encoding="utf-8")
 
 
-def _on(only: dict[str, Any] | str | None, scale: str, evidence: Evidence) -> Evidence:
-    """Evidence of a section without runs, on those of its data sets that are wanted."""
+def _on(only: dict[str, Any] | str | None, scale: str, evidence: Evidence, alone: bool) -> Evidence:
+    """Evidence of a section without runs, on those of its data sets that are wanted.
+
+    Where it has none of them it keeps its own; that is an error where it is alone, without sections that have runs.
+    """
     wanted = only.get("dataset") if isinstance(only, dict) else None
     if wanted is None:
         return evidence
-    wanted = [wanted] if isinstance(wanted, str) else wanted
-    return {what: how | {scale: _some(how[scale], wanted)} if scale in how else how for what, how in evidence.items()}
-
-
-def _some(cases: list[dict[str, Any]], wanted: list[str]) -> list[dict[str, Any]]:
-    """The cases that are on wanted data sets; BadGrid where none is."""
-    found = [case for case in cases if case["dataset"] in wanted]
-    if not found:
-        known = ", ".join(case["dataset"] for case in cases)
-        raise BadGrid(f"only: no data set is called {', '.join(map(str, wanted))}; there are {known}")
-    return found
+    chosen = {}
+    for what, how in evidence.items():
+        cases = how[scale] if isinstance(how.get(scale), list) else []
+        found = [case for case in cases if case["dataset"] in wanted]
+        if cases and not found and alone:
+            known = ", ".join(case["dataset"] for case in cases)
+            raise BadGrid(f"only: no data set is called {shown(wanted)}; there are {known}")
+        chosen[what] = how | {scale: found} if found else how
+    return chosen
 
 
 @lru_cache(maxsize=32)  # asked for section by section, and again for each scale
