@@ -260,5 +260,5 @@ def _weightiest(paper: Paper, mine: list[MapLine]) -> str:
 
 
 def _rank(row: dict[str, Any], weight: int) -> tuple[bool, int, int]:
-    """What is told first: what has an effect, of that what a paper stands on, paper scale before laptop scale."""
+    """The order of telling: claims with an effect, then headlines before details, then the largest scale first."""
     return not short(row["best_effect"]), weight, -SCALES.index(row["best_scale"])

@@ -271,9 +271,9 @@ class Paper:
 
 
 def _on(only: dict[str, Any] | str | None, scale: str, evidence: Evidence, alone: bool) -> Evidence:
-    """Evidence of a section without runs, on those of its data sets that are wanted.
+    """How a section without runs is measured, on wanted data sets only.
 
-    Where it has none of them it keeps its own; that is an error where it is alone, without sections that have runs.
+    Where it has none of these it stays as it is; on a page with no runs at all (`alone`) that is an error.
     """
     wanted = only.get("dataset") if isinstance(only, dict) else None
     if wanted is None:
