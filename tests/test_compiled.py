@@ -83,8 +83,8 @@ def test_another_process_compiles_and_what_it_made_is_found_by_all(folder):
 
 def test_an_order_has_the_very_graph():
     work, b = listed(), buffers()
-    graph, inputs, precision, path = compiled.ordered(compiled.as_order(work.graph, work.inputs(b), "bf16", "there"))
-    assert graph.code == work.graph.code and (precision, path) == ("bf16", "there")
+    graph, inputs, precision, path = compiled.ordered(compiled.as_order(work, b, "there"))
+    assert graph.code == work.graph.code and (precision, path) == ("fp32", "there")
     assert [(x.shape, x.dtype) for x in inputs] == [(x.shape, x.dtype) for x in work.inputs(b)]
     graph(*work.inputs(b))
     assert b["w"].tolist() == [4.0, 5.0, 6.0]

@@ -26,6 +26,7 @@ from torch.fx.graph import CodeGen
 
 from fednb.base.files import atomically, digest
 from fednb.base.processes import child
+from fednb.engines.pieces import in_pieces, in_turn
 
 FOLDER = "TORCHINDUCTOR_CACHE_DIR"  # the variable that names the folder for what compilers keep
 QUICK = {  # off: compiling takes a sixth less time, and a step of ResNet-20 is 2% faster (on one H200)
@@ -66,10 +67,12 @@ class Traced:
     """Operations on buffers, in a list; tensors from outside are inputs too, not constants.
 
     precision: the arithmetic that the operations are done in, see `fednb.engines.objective.arithmetic`.
+    cuts: the buffers, by their places, that are several inputs, see `fednb.engines.pieces`.
     """
 
     def __init__(self, graph: GraphModule, precision: str) -> None:
         self.precision = precision
+        self.cuts = in_pieces(graph)
         self.graph, self.held = flattened(graph)
 
     def __call__(self, buffers: Buffers) -> None:
@@ -77,7 +80,7 @@ class Traced:
 
     def inputs(self, buffers: Buffers) -> list[Tensor]:
         """What the operations read and write, in their order."""
-        return [*buffers.values(), *self.held]
+        return in_turn([*buffers.values(), *self.held], self.cuts)
 
     def key(self, buffers: Buffers) -> str:
         """What decides what a compiler makes of this."""
@@ -101,7 +104,7 @@ class Traced:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".") as place, _turns.one(can_wait):
             order = Path(place) / "order"
-            order.write_bytes(as_order(self.graph, self.inputs(buffers), self.precision, str(folder / key)))
+            order.write_bytes(as_order(self, buffers, str(folder / key)))
             command = child.python("-m", "fednb.engines.compiler", str(order))
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         if (made := self.loaded(buffers)) is None:
@@ -141,7 +144,7 @@ def flattened(graph: GraphModule) -> tuple[GraphModule, list[Tensor]]:
             if name not in held:
                 held[name] = getattr(graph, name)
                 with graph.graph.inserting_after(last):
-                    last = places[name] = graph.graph.placeholder(f"held_{len(held)}")
+                    last = places[name] = graph.graph.placeholder(f"constant_{len(held)}")
                 last.meta = node.meta
             node.replace_all_uses_with(places[name])
             graph.graph.erase_node(node)
@@ -198,13 +201,14 @@ class _Reader(pickle.Unpickler):
         return getattr(getattr(found, name), overload or "default")
 
 
-def as_order(graph: GraphModule, inputs: list[Tensor], precision: str, path: str) -> bytes:
+def as_order(work: Traced, buffers: Buffers, path: str) -> bytes:
     """A graph, what its inputs are like, the arithmetic and where to keep it, for a process that compiles it."""
-    like = [(tuple(x.shape), x.stride(), x.dtype, str(x.device)) for x in inputs]
+    whole, nodes = [*buffers.values(), *work.held], work.graph.graph.nodes
+    like = [(tuple(x.shape), x.stride(), x.dtype, str(x.device)) for x in whole]
     order = io.BytesIO()
     writer = _Writer(order)
-    writer.dump((like, precision, path, len(graph.graph.nodes)))
-    for node in graph.graph.nodes:
+    writer.dump((like, work.cuts, work.precision, path, len(nodes)))
+    for node in nodes:
         writer.dump((node.op, node.name, node.target, node.args, node.kwargs))
     return order.getvalue()
 
@@ -213,14 +217,14 @@ def ordered(order: bytes) -> tuple[GraphModule, list[Tensor], str, str]:
     """The graph of an order, inputs like its own that are all zeros, the arithmetic, and where to keep it."""
     file, graph, nodes = io.BytesIO(order), Graph(), dict[str, Node]()
     reader = _Reader(file, nodes)
-    like, precision, path, count = reader.load()
+    like, cuts, precision, path, count = reader.load()
     for _ in range(count):
         op, name, target, args, kwargs = reader.load()
         nodes[name] = graph.create_node(op, target, args, kwargs, name)
-    inputs = [
+    whole = [
         torch.empty_strided(shape, stride, dtype=dtype, device=device).zero_() for shape, stride, dtype, device in like
     ]
-    return GraphModule(torch.nn.Module(), graph), inputs, precision, path
+    return GraphModule(torch.nn.Module(), graph), in_turn(whole, cuts), precision, path
 
 
 def _read(path: Path) -> Compiled:
