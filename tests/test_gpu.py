@@ -9,7 +9,7 @@ import torch
 from fednb.algorithms.catalogue import CATALOGUE, method
 from fednb.core.record import Table
 from fednb.core.rounds import Method, Part, observed_server, part
-from fednb.engines import captured, objective
+from fednb.engines import captured, objective, pieces
 from fednb.engines.loop import Loop
 from fednb.engines.objective import arithmetic
 from fednb.engines.problem import participants, problem_of
@@ -67,6 +67,16 @@ def test_looks_at_the_last_layers_give_the_weights_of_the_cpu():
 
 @pytest.mark.parametrize("name", ["FedAvg", "FedFFT", "SCAFFOLD", "SpecGradFilter-FedDyn"])
 def test_compiled_steps_give_the_weights_of_the_cpu(name):
+    wanted, counted, _ = one_round(method(name), "cpu")
+    w, seen, _ = one_round(method(name), "cuda", "compiled")
+    torch.testing.assert_close(w, wanted, rtol=0, atol=1e-4)
+    assert seen == counted
+
+
+@pytest.mark.parametrize("name", ["FedSAM", "FedFFT-D", "FedSMOO"])
+def test_steps_compiled_in_pieces_give_the_weights_of_the_cpu(name, monkeypatch):
+    """The second convolution and the hidden layer are pieces by themselves, written straight into the model."""
+    monkeypatch.setattr(pieces, "LARGE", 4000)
     wanted, counted, _ = one_round(method(name), "cpu")
     w, seen, _ = one_round(method(name), "cuda", "compiled")
     torch.testing.assert_close(w, wanted, rtol=0, atol=1e-4)
