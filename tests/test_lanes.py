@@ -17,7 +17,7 @@ from fednb.engines.lanes import Lanes
 from fednb.engines.loop import Loop
 from fednb.engines.problem import participants, problem_of
 from fednb.engines.setting import Setting
-from fednb.engines.stacked import SharedSteps, Stacked
+from fednb.engines.stacked import LOOKS, SharedSteps, Stacked, numbers_of_rows, taken
 from fednb.runs.experiment import fitted
 
 SMALL = Setting(data="digits", model="cnn-small", partition="dirichlet(alpha=0.3, minimum=4)", clients=6,
@@ -295,3 +295,22 @@ def test_lanes_are_as_many_as_clients_keep_busy():
     skewed = problem_of(SMALL, 0)
     longest = int(skewed.steps.max()) / float(skewed.steps.float().mean())
     assert longest > 1.3 and Stacked(skewed, runs=3)._lanes(6) == ceil(1.1 * 2 * 6 / longest)
+
+
+@pytest.mark.parametrize("name, kept", [("FedAvg", 0), ("FedSAM", 0), ("FedDyn", 1)])
+def test_room_for_a_client_is_counted_from_its_vectors(name, kept):
+    """Where it began, where it is, what it moved: three, and one more that FedDyn keeps between rounds."""
+    problem = problem_of(SMALL, 0)
+    w, b = problem.objective.start(torch.float32, torch.device("cpu"))
+    vectors, numbers = divmod(numbers_of_rows(method(name), problem.objective.layout, w, b), len(w))
+    assert vectors == 3 + kept and numbers < 10
+
+
+def test_memory_of_a_gradient_is_told_though_others_take_and_give_some(monkeypatch):
+    """Two of five looks are spoilt: another run's table came, and another's went."""
+    looks = iter([(100, 130), (100, 4600), (4600, 4630), (4600, 4600), (100, 130)])
+    seen = []
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: seen.append(next(looks)))
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: seen[-1][0])
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: seen[-1][1])
+    assert taken(lambda: None, torch.device("cuda")) == 30 and len(seen) == LOOKS

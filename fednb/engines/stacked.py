@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 from math import ceil, inf
+from statistics import median
 
 import numpy as np
 import torch
@@ -16,8 +17,9 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 
 from fednb.base.processes.ending import device_failed
-from fednb.core.record import Answer, Cohort, Oracle, OwnLoss, Server
+from fednb.core.record import Answer, Cohort, Oracle, OwnLoss, Server, length
 from fednb.core.rounds import Method, blank, observed_local, step_by_step
+from fednb.core.vectors import Layout
 from fednb.data.plan import Plan
 from fednb.data.resident import ResidentPlan
 from fednb.engines.captured import CapturedOracle, busy, give_back, launching, letting_go
@@ -35,7 +37,8 @@ SHORTEST = 64  # steps of a round that lanes have room for, or a power of two ab
 DRAWN = 200  # cohorts, to learn how much longer their longest client takes than the mean
 MOST_KEPT = 8  # sets of lanes: what was captured longest ago goes first
 SLACK = 1.1  # lanes for each that would be busy all the time
-CAPTURED = 2  # gradients whose memory a captured step is taken to need for each client
+CAPTURED = 4  # gradients whose memory a step takes for each client that is captured, tried, and compiled elsewhere
+LOOKS = 5  # at the memory of a gradient: what other runs take or give back meanwhile counts too
 AWAY = 3  # one in so many runs is between two rounds, and leaves its lanes to others
 
 
@@ -283,17 +286,32 @@ class Stacked(Loop):
             return max(len(ids), self.usual) * self.runs
         plan, objective = self.problem.plan(s.t, [ids[0]]), self.problem.objective
 
-        def measured() -> int:
-            torch.cuda.reset_peak_memory_stats(w.device)
-            before = torch.cuda.memory_allocated(w.device)
+        def gradient() -> None:
             with launching():
                 stacked_oracle(objective, plan)(w[None], b[None], 0)
-            return torch.cuda.max_memory_allocated(w.device) - before
 
-        self.taken = self.shared.bytes_of((objective.form, plan.at(0)[0].shape), measured)
+        self.taken = self.shared.bytes_of((objective.form, plan.at(0)[0].shape), lambda: taken(gradient, w.device))
         free = min(free_bytes(w.device), torch.cuda.mem_get_info(w.device)[1] / self.kinds)
-        rows = len(blank(method, self.problem.objective.layout, w, b, 1)) + len(method.declared("per_client"))
-        return max(1, int(SPARE * free / (times * self.taken + 2 * rows * w.numel() * w.element_size())))
+        rows = numbers_of_rows(method, objective.layout, w, b) * w.element_size()
+        return max(1, int(SPARE * free / (times * self.taken + 2 * rows)))
+
+
+def numbers_of_rows(method: Method, layout: Layout, w: Tensor, b: Tensor) -> int:
+    """How many numbers a client has in a round, those that it keeps between rounds included."""
+    kept = sum(length(dim, layout) for dim in method.declared("per_client").values())
+    return kept + sum(x.shape[-1] for x in blank(method, layout, w, b, 1).values())
+
+
+def taken(work: Callable[[], None], device: torch.device) -> int:
+    """Bytes of a GPU that some work takes at most: the median of a few looks, as other runs take and give some, too."""
+
+    def look() -> int:
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        work()
+        return torch.cuda.max_memory_allocated(device) - before
+
+    return int(median(look() for _ in range(LOOKS)))
 
 
 def free_bytes(device: torch.device) -> float:
