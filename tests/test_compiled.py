@@ -72,6 +72,19 @@ def test_what_was_traced_is_a_list_of_tensors_in_and_nothing_out():
     assert len(work.inputs(b)) == 4 and not list(work.graph.buffers())
 
 
+def test_tensors_from_outside_are_told_apart_from_operations_of_any_name():
+    """Two patches are held in memory by an operation named so, and three tensors come from outside: none is mixed up."""
+    one, two, three = (torch.full((3,), x) for x in (1.0, 10.0, 100.0))
+
+    def work(b):
+        seen = torch.ops.fednb.held(b["x"] * one) + torch.ops.fednb.held(b["x"] * two)
+        b["w"].copy_(seen + three)
+
+    traced, b = Traced(make_fx(work)(buffers()), "fp32"), buffers()
+    traced(b)
+    assert b["w"].tolist() == [111.0] * 3
+
+
 def test_another_process_compiles_and_what_it_made_is_found_by_all(folder):
     b = buffers()
     assert listed().loaded(b) is None
