@@ -73,7 +73,7 @@ def test_what_was_traced_is_a_list_of_tensors_in_and_nothing_out():
 
 
 def test_tensors_from_outside_are_told_apart_from_operations_of_any_name():
-    """Two patches are held in memory by an operation named so, and three tensors come from outside: none is mixed up."""
+    """Two operations are named `held`, and three tensors come from outside: none is mixed up with another."""
     one, two, three = (torch.full((3,), x) for x in (1.0, 10.0, 100.0))
 
     def work(b):
