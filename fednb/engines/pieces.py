@@ -111,7 +111,8 @@ class _Rewriting:
     def _is_over_all(self, node: Node, *order: int) -> bool:
         """True for one number for each client, of all of its vector, that keeps the axis."""
         x, *how = _args(node)
-        return isinstance(x, Node) and self._known(x) and how in ([*order, [-1], True], [*order, [1], True])
+        plain = how in ([*order, [-1], True], [*order, [1], True]) and not node.kwargs
+        return plain and isinstance(x, Node) and self._known(x)
 
     def _of(self, x: Node) -> list[Node]:
         """A vector's pieces: as they were made, or cut out of it."""
