@@ -37,7 +37,7 @@ SHORTEST = 64  # steps of a round that lanes have room for, or a power of two ab
 DRAWN = 200  # cohorts, to learn how much longer their longest client takes than the mean
 MOST_KEPT = 8  # sets of lanes: what was captured longest ago goes first
 SLACK = 1.1  # lanes for each that would be busy all the time
-CAPTURED = 4  # gradients whose memory a step takes for each client that is captured, tried, and compiled elsewhere
+CAPTURED = 6  # gradients whose memory a step takes for each client: tried, recorded, compiled by another process
 LOOKS = 5  # at the memory of a gradient: what other runs take or give back meanwhile counts too
 AWAY = 3  # one in so many runs is between two rounds, and leaves its lanes to others
 
