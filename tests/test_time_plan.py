@@ -180,6 +180,8 @@ GRID = Grid.of("made table1", "smoke", dict(
         (dict(left="FedSAM", right="FedAvg", where={"alpha": 0.1}), 4),
         (dict(left="FedSAM", right="FedAvg", where={"alpha": [0.1, 0.6], "model": "any"}), 8),
         (dict(left="FedSAM", kind="first", right=(), where={"alpha": 0.1}), 6),  # of all
+        (dict(left="FedSAM", kind="first", right=(), where={"method": ["FedSAM", "FedProx"]}), 8),  # of those
+        (dict(left="FedSAM", kind="first", right=(), where={"method": ["FedSAM", "best of three"]}), 12),
         (dict(left="FedSAM", right="FedAvg", where={"alpha": 7}), 0),
         (dict(left="FedSAM", right="best of three"), 12),  # a name that stands for several
         (dict(left="FedSAM", right="FedAvg", measure="rounds"), 12),  # measured against others, perhaps
@@ -188,9 +190,17 @@ GRID = Grid.of("made table1", "smoke", dict(
 def test_the_runs_that_a_claim_needs(fields, count):
     found = needed(claim("c", **fields), GRID, ["accuracy", "to_target"])
     assert len(found) == count
-    if count in (4, 8):
+    if count in (4, 8) and "kind" not in fields:
         assert {GRID.cells[i].label for i in found} == {"FedSAM", "FedAvg"}
     assert len(needed(claim("c", **fields), GRID, ["to_target"])) == 12
+
+
+def test_runs_of_another_kind_of_split_do_not_decide_a_claim_about_one_kind():
+    """Two cases with a beta, two with a gamma: at beta 0.1 only one of them is meant, as where a table is judged."""
+    cases = [dict(beta=0.1), dict(beta=0.6), dict(gamma=3), dict(gamma=6)]
+    grid = Grid.of("made table1", "smoke", dict(methods=["FedAvg", "FedSAM"], cases=cases))
+    found = needed(claim("c", left="FedSAM", kind="first", right=(), where={"beta": 0.1}), grid, ["accuracy"])
+    assert [grid.cells[i].tags.get("beta") for i in found] == [0.1, 0.1]
 
 
 def test_a_weight_is_one_of_three():

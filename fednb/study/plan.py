@@ -221,20 +221,27 @@ def needed(claim: Claim, grid: Grid, evidence: Collection[str]) -> list[int]:
     has may stand for several methods, and then all count but our controls, which no sentence of a paper is about. Other
     measurements may look at any run of the grid.
     """
-    every = list(range(len(grid.cells)))
     if any(BY_RUN.get(measure) not in evidence for measure in claim.measures):
-        return every
-    fits = [i for i in every if _about(claim, grid.cells[i].tags)]
-    named = {*claim.left, *claim.right}
-    if claim.rule_kind.of_all or not named or not named <= {cell.label for cell in grid.cells}:
-        return [i for i in fits if grid.cells[i].label in named or not is_control(grid.cells[i].label)]
-    return [i for i in fits if grid.cells[i].label in named]
+        return list(range(len(grid.cells)))
+    labels = [cell.label for cell in grid.cells]
+    named, fits = {*claim.left, *claim.right}, _about(claim, grid, set(labels))
+    if claim.rule_kind.of_all or not named or not named <= set(labels):
+        return [i for i in fits if labels[i] in named or not is_control(labels[i])]
+    return [i for i in fits if labels[i] in named]
 
 
-def _about(claim: Claim, tags: dict[str, Any]) -> bool:
-    """True if a cell with these tags is in one of the settings that a claim is about."""
+def _about(claim: Claim, grid: Grid, labels: set[str]) -> list[int]:
+    """The cells that fit all that a claim's `where` names, as rows of a table: one without a value does not fit.
+
+    What no cell is told apart by is a column of its evidence alone.
+    """
+    rows = [{"method": cell.label, **cell.tags} for cell in grid.cells]
+    told = {name for row in rows for name in row}
     several = {name: value if isinstance(value, list) else [value] for name, value in claim.where.items()}
-    return all(tags[name] in values for name, values in several.items() if name in tags)
+    asked = {name: values for name, values in several.items() if name in told}
+    if not set(asked.get("method", ())) <= labels:
+        del asked["method"]
+    return [i for i, row in enumerate(rows) if all(row.get(name) in values for name, values in asked.items())]
 
 
 def _need(paper: Paper, claim: Claim, grid: Grid, cells: list[int], keys: set[str]) -> Need:
