@@ -8,7 +8,7 @@ import pytest
 
 from fednb.study import findings, notebooks
 from fednb.study.findings import COUNTED, Written, contradiction, contradictions, counts, decided, missing, sentence
-from fednb.study.ledger import Account
+from fednb.study.ledger import Account, Bill, Price
 from fednb.study.map import name_of
 from fednb.study.paper import papers
 from fednb.study.verdict_text import without_source
@@ -67,8 +67,17 @@ def test_a_sentence_ends_where_its_source_is_told_not_at_a_name_and_a_second_one
     assert without_source(says) == told
 
 
-def test_what_is_missing_is_the_sum_over_the_sections_of_open_headlines():
-    accounts = [Account("table1", "Table 1", 10, 4, 3600.0, True), Account("table2", "Table 2", 9, 0, 99.0, True)]
+def test_what_is_missing_is_what_open_headlines_need_each_run_once():
+    """d and e need six runs of ten minutes together, two of them both; what c and f lack counts for nothing."""
+
+    def bill(*keys):
+        return Bill({*keys, "kept"}, {key: Price(600.0, True) for key in keys})
+
+    claims = {"c": bill("8", "9"), "d": bill("1", "2", "3", "4"), "e": bill("3", "4", "5", "6"), "f": bill("7")}
+    accounts = [
+        Account("table1", "Table 1", Bill.of_all(claims.values()), claims),
+        Account("table2", "2", bill("0"), {}),
+    ]
     told = missing(papers("fedfft"), ROWS, accounts)
     assert "2 of 6 headline claims were not run at paper scale" in told  # d and e; g cannot be otherwise
     assert "6 more runs, about 60 min" in told or "6 more runs, about 1 h" in told

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from fednb.runs.experiment import run_of
-from fednb.study.ledger import accounts_of, kept_keys, ledger, times_of_kept_runs
+from fednb.study.ledger import Bill, accounts_of, kept_keys, ledger, times_of_kept_runs
 from fednb.study.paper import papers
 
 PAPER = """
@@ -23,6 +23,29 @@ notebook = "made/01_x"
 title = "Table 1, tuned"
 notebook = "made/01_x"
 """
+CLAIMS = """
+[[claim]]
+id = "sam"
+section = "table1"
+says = "FedSAM is better at seed after seed"
+kind = "above"
+left = "FedSAM"
+right = "FedAvg"
+[[claim]]
+id = "sixty"
+section = "table1"
+says = "FedAvg reaches sixty percent"
+kind = "at_least"
+left = "FedAvg"
+tolerance = 60.0
+[[claim]]
+id = "with-its-own-rate"
+section = "tuned"
+says = "FedAvg reaches sixty percent with a rate of its own"
+kind = "at_least"
+left = "FedAvg"
+tolerance = 60.0
+"""
 
 
 @pytest.fixture
@@ -33,6 +56,7 @@ def paper(tmp_path, monkeypatch):
     folder = tmp_path / "papers" / "made"
     (folder / "grids").mkdir(parents=True)
     (folder / "paper.toml").write_text(PAPER)
+    (folder / "claims.toml").write_text(CLAIMS)
     (folder / "grids" / "table1.toml").write_text('methods = ["fedavg", "fedsam"]\n[paper]\nseeds = [0, 1]\n')
     tuned = 'methods = ["fedavg"]\ntune = { lr = [0.1, 0.2, 0.4] }\n[paper]\nseeds = [0, 1]\n'
     (folder / "grids" / "tuned.toml").write_text(tuned)
@@ -62,6 +86,23 @@ def test_runs_that_are_kept_whole_or_in_results_are_not_missing(paper):
     assert kept_keys(paper) == {keys[0], keys[1]}
     found = rows(ledger(accounts_of(paper)))
     assert found["table1"][1:3] == ["4", "2"] and found["table1"][3].startswith("2: ")
+
+
+def test_a_claim_lacks_the_runs_that_it_is_about_and_those_that_tune_them(paper):
+    """Of FedSAM nothing is kept; FedAvg alone has one run of two, or two that wait for three trials."""
+    key = next(run_of(c.setting, c.method, c.seed).key for c in paper.grid("table1", "paper").cells)
+    (paper.folder / "runs" / key).mkdir(parents=True)
+    table1, tuned = accounts_of(paper)
+    lacking = {claim: (len(bill.wanted), len(bill.missing)) for claim, bill in (table1.claims | tuned.claims).items()}
+    assert lacking == {"sam": (4, 3), "sixty": (2, 1), "with-its-own-rate": (5, 4)}  # a trial is the run that is kept
+    both = Bill.of_all([table1.claims["sam"], table1.claims["sixty"]])
+    assert (len(both.wanted), both.seconds) == (4, table1.claims["sam"].seconds)
+
+
+def test_what_is_kept_with_another_paper_is_not_missing(paper):
+    key = next(run_of(c.setting, c.method, c.seed).key for c in paper.grid("table1", "paper").cells)
+    (paper.folder.parent / "other" / "runs" / key).mkdir(parents=True)
+    assert rows(ledger(accounts_of(paper)))["table1"][1:3] == ["4", "1"]
 
 
 def test_a_section_that_is_complete_lacks_nothing_and_what_nobody_measured_has_a_star(paper):

@@ -13,15 +13,15 @@ from fednb.base.files import atomically
 from fednb.study.findings import REPORT, pictures, report
 from fednb.study.ledger import accounts_of, ledger, times_of_kept_runs
 from fednb.study.map import COMMAND, lines_of_all, page, readme
-from fednb.study.paper import papers, shelf
+from fednb.study.paper import shelf
 
 
 def made() -> dict[Path, str]:
     """The files that are made of kept results, with what should be in them; README.md only where there is one."""
     every, front, times = lines_of_all(), shelf("papers").parent / "README.md", times_of_kept_runs()
     first = {front: readme(front.read_text(encoding="utf-8"), every)} if front.is_file() else {}
-    accounts = {id: accounts_of(papers(id), times) for id in papers().index}
-    ledgers = {papers(id).folder / "results" / "README.md": ledger(found) for id, found in accounts.items()}
+    accounts = {paper.id: accounts_of(paper, times) for paper in every}
+    ledgers = {paper.folder / "results" / "README.md": ledger(accounts[paper.id]) for paper in every}
     pages = {shelf("papers") / "README.md": page(every), shelf("papers") / REPORT: report(every, accounts)}
     return first | pages | ledgers | pictures(every)
 

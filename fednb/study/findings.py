@@ -16,7 +16,7 @@ from fednb.base.inputs import BadFile, read_text, read_toml, shown
 from fednb.base.progress import duration
 from fednb.study.claims import outcome_class
 from fednb.study.forest import drawing
-from fednb.study.ledger import Account
+from fednb.study.ledger import Account, Bill
 from fednb.study.map import MapLine, heading, name_of
 from fednb.study.paper import Paper
 from fednb.study.times import GPU
@@ -43,6 +43,11 @@ Here each sentence of theirs is a rule that numbers can fail, put to runs of our
 nothing ([how](../notebooks/across/05_how_we_judge.ipynb)). Only **paper scale**, the printed setting, says that a claim
 holds or does not; **laptop scale**, a small network on Fashion-MNIST, says seen, not seen or not clear. The sentences
 that a paper stands on are its headlines; all others are in the [map](README.md).
+"""
+LACKING = f"""### What nobody can tell yet, and why
+
+Missing are the runs of the settings and methods that a claim is about. Their time is that of one {GPU}, several runs at
+a time; a star says that no kept run has that model, data set and precision, so that it was estimated from the nearest.
 """
 
 
@@ -85,8 +90,8 @@ def report(every: dict[Paper, list[MapLine]], accounts: dict[str, list[Account]]
     parts = [
         HEAD.format(day=told(day)), "## In short\n", counts(rows), *decided(own), "### What explains the gains\n",
         *(line for paper in study for line in (f"{written[paper].text}\n", *picture(paper, rows[paper]))),
-        "### What nobody can tell yet, and why\n",
-        *(missing(paper, found, accounts.get(paper.id, [])) for paper, found in own.items()),
+        LACKING,
+        *(missing(paper, found, accounts.get(paper.id, [])) for paper, found in rows.items()),
         "\n## Printed numbers that contradict one another\n", *map(contradiction, printed), "",
         *(of_paper(paper, found, written[paper], accounts.get(paper.id, [])) for paper, found in own.items()),
     ]  # fmt: skip
@@ -147,15 +152,19 @@ def sentence(row: Row) -> str:
 
 
 def missing(paper: Paper, rows: list[Row], accounts: list[Account]) -> str:
-    """How many headline claims of a paper have no evidence at paper scale, and what runs these need."""
+    """How many headline claims of a paper have no evidence at paper scale, and what runs they need."""
     open_ones = [row for row in rows if row["weight"] == HEADLINE and row["scale"] != "paper"
                  and outcome_class(row["verdict"]) != "construction"]  # fmt: skip
-    wanted = {row["section"] for row in open_ones}
-    needed = [each for each in accounts if each.section in wanted]
-    runs, seconds = sum(each.runs - each.kept for each in needed), sum(each.seconds for each in needed)
+    bills = bills_of(accounts)
+    lacking = Bill.of_all(bills[row["claim"]] for row in open_ones if row["claim"] in bills)
     every = sum(row["weight"] == HEADLINE for row in rows)
-    return (f"- {name_of(paper)}: {len(open_ones)} of {every} headline claims were not run at paper scale. Their "
-            f"tables need {runs} more runs, about {duration(seconds)} of one {GPU}.")  # fmt: skip
+    return (f"- {name_of(paper)}: {len(open_ones)} of {every} headline claims were not run at paper scale. They need "
+            f"{len(lacking.missing)} more runs, about {duration(lacking.seconds)}.")  # fmt: skip
+
+
+def bills_of(accounts: list[Account]) -> dict[str, Bill]:
+    """By claim the runs that it is about."""
+    return {claim: bill for each in accounts for claim, bill in each.claims.items()}
 
 
 def contradictions(paper: Paper) -> list[Row]:
@@ -171,13 +180,13 @@ def contradiction(each: Row) -> str:
 
 def of_paper(paper: Paper, rows: list[Row], written: Written, accounts: list[Account]) -> str:
     """A paper: the paragraph, the picture, and its headline claims with what is missing of each at paper scale."""
-    cost = {each.section: each.cost for each in accounts}
+    cost = {claim: bill.cost for claim, bill in bills_of(accounts).items()}
     heads = ("claim", "verdict", "effect", "printed", "scale", "missing at paper scale: runs, time")
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for row in (row for row in rows if row["weight"] == HEADLINE):
         cells = (f"{row['says']} (`{row['claim']}`)", row["verdict"], interval(row) if row["n"] else "",
                  short(row["printed"]), f"{row['scale']}, n = {row['n']}" if row["n"] else "",
-                 cost.get(row["section"], ""))  # fmt: skip
+                 cost.get(row["claim"], ""))  # fmt: skip
         lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
     text = f"{written.text} ({told(written.day)})\n"
     return "\n".join([f"## {heading(paper)}\n", text, *picture(paper, rows), *lines, ""])

@@ -6,21 +6,24 @@ Made from the grids, the runs that are kept with the paper, and nothing of this 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from fednb.base.progress import duration
 from fednb.runs.cells import Cell
 from fednb.runs.experiment import run_of
 from fednb.runs.grid import Grid
+from fednb.study.claims import Claim
 from fednb.study.paper import Paper, shelf
-from fednb.study.plan import has_grid
+from fednb.study.plan import has_grid, needed
 from fednb.study.times import GPU, Times
 
 SCALE = "paper"
 HEAD = """# What was run at paper scale, and what is missing
 
-Made by `make evidence` from `../grids`, `../runs` and the folders beside this page.
+Made by `make evidence` from `../grids`, the folders beside this page, and the runs that are kept with all papers.
 
 - **runs**: those of the section's grid at paper scale, with the runs that tune it; some are other sections' runs, too.
 - **kept**: those, in exactly these settings, whose numbers are in this repository.
@@ -30,28 +33,56 @@ Made by `make evidence` from `../grids`, `../runs` and the folders beside this p
 """
 
 
-@dataclass(frozen=True)
-class Account:
-    """A section of a paper: its runs at paper scale, those that are kept, and what the others take."""
+class Price(NamedTuple):
+    """What a run takes, and whether that was measured on the device or estimated."""
 
-    section: str
-    title: str
-    runs: int
-    kept: int
     seconds: float
-    measured: bool  # on the device, for all that is missing
+    measured: bool
+
+
+@dataclass(frozen=True)
+class Bill:
+    """The keys of runs at paper scale that are wanted for something, and what those take that are not kept."""
+
+    wanted: Set[str]
+    missing: dict[str, Price]
+
+    @property
+    def seconds(self) -> float:
+        """What all that is missing takes."""
+        return sum(each.seconds for each in self.missing.values())
 
     @property
     def cost(self) -> str:
         """How many runs are missing, and what they take; a star where that was estimated."""
-        left = self.runs - self.kept
-        return f"{left}: {duration(self.seconds)}{'' if self.measured else ' *'}" if left else "none"
+        star = "" if all(each.measured for each in self.missing.values()) else " *"
+        return f"{len(self.missing)}: {duration(self.seconds)}{star}" if self.missing else "none"
+
+    @classmethod
+    def of_all(cls, bills: Iterable[Bill]) -> Bill:
+        """What several things lack together, a run that many of them need counted once."""
+        wanted, missing = set[str](), dict[str, Price]()
+        for bill in bills:
+            wanted |= bill.wanted
+            missing |= bill.missing
+        return cls(wanted, missing)
+
+
+@dataclass(frozen=True)
+class Account:
+    """A section of a paper: what all its runs at paper scale take, and what those that each of its claims is about."""
+
+    section: str
+    title: str
+    bill: Bill
+    claims: dict[str, Bill]
 
     @property
     def row(self) -> str:
         """The section as a row of a Markdown table."""
-        title = self.title.replace("|", chr(92) + "|")
-        return f"| {self.section} | {title} | {self.runs} | {self.kept} | {self.cost} |"
+        title, bill = self.title.replace("|", chr(92) + "|"), self.bill
+        runs, kept = len(bill.wanted), len(bill.wanted) - len(bill.missing)
+        return f"| {self.section} | {title} | {runs} | {kept} | {bill.cost} |"
 
 
 def accounts_of(paper: Paper, times: Times | None = None) -> list[Account]:
@@ -64,7 +95,7 @@ def accounts_of(paper: Paper, times: Times | None = None) -> list[Account]:
 def ledger(accounts: list[Account]) -> str:
     """The page of a paper, as Markdown. accounts: what `accounts_of` gives."""
     heads = ["| section | what | runs | kept | missing |", "| --- | --- | --- | --- | --- |"]
-    whole = sum(each.seconds for each in accounts)
+    whole = sum(each.bill.seconds for each in accounts)
     total = f"\nAll that is missing: {duration(whole)}, runs of several sections counted in each.\n"
     return "\n".join([HEAD.format(device=GPU), *heads, *(each.row for each in accounts), total])
 
@@ -75,8 +106,8 @@ def times_of_kept_runs() -> Times:
 
 
 def kept_keys(paper: Paper) -> set[str]:
-    """The keys of the runs at paper scale that are kept with a paper: whole, or in the results that show them."""
-    runs = {path.name for path in (paper.folder / "runs").glob("*") if path.is_dir()}
+    """The keys of the runs at paper scale that are kept: whole, with any paper, or in the results of this one."""
+    runs = {path.name for path in shelf("papers").glob("*/runs/*") if path.is_dir()}
     shown = (paper.folder / "results").glob(f"*_{SCALE}/runs.json")
     return runs.union(*(_keys(path) for path in shown))
 
@@ -87,12 +118,27 @@ def _keys(path: Path) -> set[str]:
 
 def _account(paper: Paper, section: str, known: set[str], times: Times) -> Account:
     grid = paper.grid(section, SCALE).settled(kept=paper.folder / "runs")
-    cells = {_key(grid, cell): cell for part in (grid.tuning, grid) if part is not None for cell in part.cells}
-    missing = [cell for key, cell in cells.items() if key not in known]
-    costs = [(times.of(cell.setting, cell.method), cell.setting.rounds) for cell in missing]
-    seconds = sum(estimate.round * rounds for estimate, rounds in costs)
-    title = paper.about["sections"][section]["title"]
-    return Account(section, title, len(cells), len(cells) - len(missing), seconds, all(e.measured for e, _ in costs))
+    keys = [_key(grid, cell) for cell in grid.cells]
+    trials = {_key(grid, cell): cell for cell in grid.tuning.cells} if grid.tuning else {}
+    cells = trials | dict(zip(keys, grid.cells, strict=True))
+    missing = {key: _price(cell, times) for key, cell in cells.items() if key not in known}
+
+    def bill(wanted: Iterable[str]) -> Bill:
+        wanted = set(wanted)
+        return Bill(wanted, {key: price for key, price in missing.items() if key in wanted})
+
+    def keys_of(claim: Claim) -> set[str]:
+        about = needed(claim, grid, paper.evidence(section))
+        waiting = {grid.cells[i].label for i in about if grid.cells[i].waits}
+        return {keys[i] for i in about} | {key for key, cell in trials.items() if cell.label in waiting}
+
+    claims = {claim.id: bill(keys_of(claim)) for claim in paper.claims(section)}
+    return Account(section, paper.about["sections"][section]["title"], bill(cells), claims)
+
+
+def _price(cell: Cell, times: Times) -> Price:
+    found = times.of(cell.setting, cell.method)
+    return Price(found.round * cell.setting.rounds, found.measured)
 
 
 def _key(grid: Grid, cell: Cell) -> str:
