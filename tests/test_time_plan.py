@@ -164,6 +164,16 @@ def test_the_plan_says_what_is_estimated_and_what_cannot_be():
     assert str(plan).endswith("cannot be decided here, no cifar10 here: 1 headline")
 
 
+def test_runs_that_came_with_a_paper_need_not_be_made(tmp_path, monkeypatch):
+    """Of three runs two are kept with one paper and none with another; the plan says what brings them."""
+    monkeypatch.setenv("FEDNB_PAPERS", str(tmp_path))
+    for path in ("made/runs/a", "made/runs/b", "other/runs/z"):
+        (tmp_path / path).mkdir(parents=True)
+    said = str(plan_of([(claim("h"), "ab"), (claim("t"), "c")], {"a": 10, "b": 20, "c": 5}))
+    assert f"kept, 2 of these runs: `fednb store import {tmp_path / 'made' / 'runs'}`" in said
+    assert "other" not in said
+
+
 # what a claim needs
 
 

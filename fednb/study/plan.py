@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from math import inf
@@ -112,13 +114,19 @@ class Plan:
     def __str__(self) -> str:
         within = [step for step in self.steps if step.within]
         lines = [in_columns([step.row() for step in within], HEADS)] if within else ["nothing can be decided"]
-        return "\n".join([*lines, "", *self._sources(), *self._undecided()])
+        return "\n".join([*lines, "", *self._sources(), *self._kept(), *self._undecided()])
 
     def _sources(self) -> list[str]:
         """Which device it is for, and where estimated seconds come from."""
         guessed = dict.fromkeys(task.source for task in self.tasks if not task.measured)
         more = f"; estimated seconds are scaled from {', '.join(guessed)}" if guessed else ""
         return [f"on one {self.device}{more}"]
+
+    def _kept(self) -> list[str]:
+        """How many of its runs came with the papers, and what brings them."""
+        keys = {task.key for task in self.tasks}
+        places = Counter(run.parent for run in sorted(shelf("papers").glob("*/runs/*")) if run.name in keys)
+        return [f"kept, {n} of these runs: `fednb store import {shlex.quote(str(path))}`" for path, n in places.items()]
 
     def _undecided(self) -> list[str]:
         """What stays undecided, counted by weight, and why."""
