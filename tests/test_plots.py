@@ -401,6 +401,14 @@ def test_comparisons_say_what_is_compared():
     assert ax.get_xlabel() == "rounds" and legend(ax) == ["paper", "ours, n = 1"]
 
 
+def test_a_paper_that_prints_no_such_number_is_not_in_the_legend():
+    index = pd.MultiIndex.from_product([["d1", "d2"], ["A", "B"]], names=["dataset", "method"])
+    table = pd.DataFrame({"paper": nan, "ours": 2.0, "std": nan, "n": 1}, index=index)
+    assert legend(panels(plots.compare(table))[0]) == ["ours, n = 1"]
+    table["paper"] = [nan, nan, nan, 1.0]  # one is enough, in whatever panel
+    assert legend(panels(plots.compare(table))[0]) == ["paper", "ours, n = 1"]
+
+
 @pytest.mark.parametrize("n, said", [
     ([3.0, 3.0], "ours,\nmean ± std, n = 3"), ([2.0, 3.0], "ours,\nmean ± std, n = 2 to 3"),
     ([1.0, 3.0], "ours,\nmean ± std, n = 1 to 3"), ([nan, 3.0], "ours,\nmean ± std, n = 3"),

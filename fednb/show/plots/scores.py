@@ -55,8 +55,10 @@ def compare(
             ax.set(title=name, xlabel=f"gain over {base}, points" if base else xlabel)
             if base or xlabel.startswith("gain"):
                 ax.axvline(0, color="0.4", lw=0.8)
-        handles, names = axes[0].get_legend_handles_labels()
-        _legend_beside(fig, dict(zip(names, handles, strict=True)))  # it would hide dots in a panel
+        drawn = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
+        if flat["paper"].isna().all():
+            del drawn[_theirs(parts[0][1])]
+        _legend_beside(fig, drawn)  # it would hide dots in a panel
         fig.suptitle(title, fontsize=11)
     return fig
 
