@@ -52,15 +52,19 @@ def test_bad_asks_are_refused(capsys):
 
 
 def test_failed_runs_are_told_at_the_end_and_exit_1(monkeypatch, capsys):
-    """The table of all runs comes first; then a line for each that failed."""
-    one, two, *_ = jobs_of("fedfft", "table8", "smoke")
+    """The table of all runs comes first; then a line for each reason, however many failed for it."""
+    one, two, three, four, *_ = jobs_of("fedfft", "table8", "smoke")
 
     def run_all(jobs, processes, device):
         yield one, "finished"
-        raise JobsFailed({two: "DamagedFile: state.safetensors: other bytes than were written"})
+        missing = "DataNotFound: 'fashion-mnist' is not here:\n  no network"
+        raise JobsFailed({two: "DamagedFile: state: other bytes than were written", three: missing, four: missing})
 
     monkeypatch.setattr(grids, "run_all", run_all)
     assert main(["grid", "run", "fedfft", "table8", "--jobs", "2"]) == 1
     said = capsys.readouterr()
     assert said.out.startswith("table8 0: finished\n") and said.out.count("absent") == 4
-    assert said.err == "fednb: table8 1: DamagedFile: state.safetensors: other bytes than were written\n"
+    assert said.err.splitlines() == [
+        "fednb: table8 1: DamagedFile: state: other bytes than were written",
+        "fednb: table8 2 and 1 more: DataNotFound: 'fashion-mnist' is not here: no network",
+    ]

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from shutil import get_terminal_size
 
-from fednb.base.inputs import one_line
 from fednb.cli.options import names_of, part_of, processes
 from fednb.cli.tables import add_on, add_scale, chosen_of
 from fednb.engines import device_of, suits
@@ -20,7 +19,7 @@ from fednb.runs.own_grid import FILE
 from fednb.runs.together import Wanted
 from fednb.show.grids import Comparison
 from fednb.study.columns import WIDTH
-from fednb.study.jobs import JobsFailed, follow, jobs_of, run_all, whole_grid
+from fednb.study.jobs import JobsFailed, follow, jobs_of, reasons, run_all, whole_grid
 from fednb.study.paper import Paper, papers
 from fednb.study.plan import name_of
 from fednb.study.selection import Selection
@@ -132,7 +131,7 @@ def _chosen_of_file(asked: argparse.Namespace) -> Selection:
 
 
 def _run_file(asked: argparse.Namespace, part: Grid, chosen: Selection) -> list[str]:
-    """Make what is missing of a file's grid, first what tunes; gives a line for each run that failed."""
+    """Make what is missing of a file's grid, first what tunes; gives a line for each reason why runs failed."""
     if asked.jobs:
         return _run_on_processes(asked, [part.name], chosen)
     failed = _make(asked, [part.tuning] if part.tuning else [])
@@ -151,7 +150,7 @@ def _show(asked: argparse.Namespace, done: Comparison) -> None:
 
 
 def _run_on_processes(asked: argparse.Namespace, names: list[str], chosen: Selection) -> list[str]:
-    """Make what is missing, each run in a process, first what tunes; gives a line for each that failed."""
+    """Make what is missing, each run in a process, first what tunes; gives a line for each reason why runs failed."""
     failed: list[str] = []
     for tuning in (True, False):
         todo = [job for name in names
@@ -165,7 +164,7 @@ def _run_on_processes(asked: argparse.Namespace, names: list[str], chosen: Selec
 
 
 def _run_here(asked: argparse.Namespace, paper: Paper, chosen: Selection) -> list[str]:
-    """Make what is missing in this process, first what tunes; gives a line for each run that failed."""
+    """Make what is missing in this process, first what tunes; gives a line for each reason why runs failed."""
     first = [chosen.grid(paper, name, asked.scale).tuning for name in asked.names]
     failed = _make(asked, [grid for grid in first if grid])
     return failed + _make(asked, _ready(asked, [chosen.grid(paper, name, asked.scale) for name in asked.names]))
@@ -180,14 +179,14 @@ def _ready(asked: argparse.Namespace, grids: list[Grid]) -> list[Grid]:
 
 
 def _make(asked: argparse.Namespace, grids: list[Grid]) -> list[str]:
-    """Make the missing runs of some grids in this process; gives a line for each that failed."""
+    """Make the missing runs of some grids in this process; gives a line for each reason why runs failed."""
     missing = _missing(grids, asked.shard)
     wanted, names = [w for w, _ in missing.values()], [name for _, name in missing.values()]
     for each in wanted if not asked.on else ():
         suits(each.setting, device_of(asked.device))  # refused now, not run by run
     big = asked.scale == "paper" and asked.device == "auto"
     made = follow(wanted, names, " ".join([asked.paper, *asked.names]), device=asked.device, on=asked.on, needs_gpu=big)
-    return [f"{names[i]}: {one_line(str(run)) or type(run).__name__}" for i, run in made if isinstance(run, Exception)]
+    return reasons((names[i], str(run) or type(run).__name__) for i, run in made if isinstance(run, Exception))
 
 
 def _missing(grids: list[Grid], shard: str = "") -> dict[str, tuple[Wanted, str]]:

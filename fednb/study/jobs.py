@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
@@ -34,10 +34,22 @@ from fednb.study.selection import Selection
 
 
 class JobsFailed(RuntimeError):
-    """Runs of a grid that could not be made: one line each."""
+    """Runs of a grid that could not be made: a line for each reason."""
 
     def __init__(self, failed: dict[Job, str]) -> None:
-        super().__init__("\n".join(f"{job.name}: {why}" for job, why in failed.items()))
+        super().__init__("\n".join(reasons((job.name, why) for job, why in failed.items())))
+
+
+def reasons(failed: Iterable[tuple[str, str]]) -> list[str]:
+    """A line for each reason for which runs failed, with the first run that did and how many more.
+
+    >>> reasons([("run 1", "disk full"), ("run 2", "diverged"), ("run 3", "disk full")])
+    ['run 1 and 1 more: disk full', 'run 2: diverged']
+    """
+    names: dict[str, list[str]] = {}
+    for name, why in failed:
+        names.setdefault(one_line(why), []).append(name)
+    return [f"{first}{f' and {len(more)} more' * bool(more)}: {why}" for why, (first, *more) in names.items()]
 
 
 @dataclass(frozen=True)
