@@ -105,6 +105,12 @@ def test_smoke_runs_on_what_every_machine_has(paper):
         assert all(data == "digits" or data.endswith("-made") for data in used)
 
 
+def test_every_claim_can_be_read_alone(paper):
+    """In a report nobody sees the sentence before it."""
+    leaning = re.compile(r"(The same|And|But|So|It|Its|They|Their|These|This|Then|Here|Also)\b")
+    assert [claim.says for claim in paper.claims() if leaning.match(claim.says)] == []
+
+
 def test_every_claim_belongs_to_a_section(paper):
     claims = paper.claims()
     assert bool(claims) == bool(paper.about["sections"]), "claims come with their sections, and sections with claims"
