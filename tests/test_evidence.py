@@ -1,7 +1,6 @@
 """The pages made of kept results: written, compared, refused."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -13,14 +12,12 @@ PAPERS = Path(__file__).parent.parent / "papers"
 
 
 def test_the_command_writes_compares_or_refuses(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(evidence, "lines_of_all", dict)
+    monkeypatch.setattr(evidence, "lines_of_all", lambda: {Paper(tmp_path / "papers/made"): []})
     monkeypatch.setattr(evidence, "page", lambda every: "a page\n")
     monkeypatch.setattr(evidence, "report", lambda every, accounts: "a report\n")
     monkeypatch.setattr(evidence, "pictures", lambda every: {tmp_path / "papers/made/results/forest.svg": "<svg/>\n"})
     monkeypatch.setattr(map_of_papers, "papers_table", lambda every: "a table\n")
     monkeypatch.setattr(evidence, "shelf", lambda name: tmp_path / name)
-    listed = SimpleNamespace(index=["made"])
-    monkeypatch.setattr(evidence, "papers", lambda id="": Paper(tmp_path / "papers" / id) if id else listed)
     monkeypatch.setattr(evidence, "accounts_of", lambda paper, times: [paper.id])
     monkeypatch.setattr(evidence, "ledger", lambda accounts: f"a ledger of {accounts[0]}\n")
     (tmp_path / "papers/made/results").mkdir(parents=True)
