@@ -99,6 +99,12 @@ def test_a_claim_lacks_the_runs_that_it_is_about_and_those_that_tune_them(paper)
     assert (len(both.wanted), both.seconds) == (4, table1.claims["sam"].seconds)
 
 
+def test_a_run_of_two_sections_is_missing_once_in_all(paper):
+    """Four runs, then three trials and two runs that wait for them; a trial at rate 0.1 is one of the four."""
+    page = ledger(accounts_of(paper))
+    assert "\nAll that is missing: 8 runs, " in page and page.endswith(", each counted once.\n")
+
+
 def test_what_is_kept_with_another_paper_is_not_missing(paper):
     key = next(run_of(c.setting, c.method, c.seed).key for c in paper.grid("table1", "paper").cells)
     (paper.folder.parent / "other" / "runs" / key).mkdir(parents=True)

@@ -1,6 +1,6 @@
 """What a paper still needs at paper scale: how many runs of each section are kept, how many are missing, their cost.
 
-Made from the grids, the runs that are kept with the paper, and nothing of this machine: everybody gets the same page.
+Made from the grids, the runs that are kept with the papers, and nothing of this machine: everybody gets the same page.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def accounts_of(paper: Paper, times: Times | None = None) -> list[Account]:
 def ledger(accounts: list[Account]) -> str:
     """The page of a paper, as Markdown. accounts: what `accounts_of` gives."""
     heads = ["| section | what | runs | kept | missing |", "| --- | --- | --- | --- | --- |"]
-    whole = sum(each.bill.seconds for each in accounts)
-    total = f"\nAll that is missing: {duration(whole)}, runs of several sections counted in each.\n"
+    whole = Bill.of_all(each.bill for each in accounts)
+    total = f"\nAll that is missing: {len(whole.missing)} runs, {duration(whole.seconds)}, each counted once.\n"
     return "\n".join([HEAD.format(device=GPU), *heads, *(each.row for each in accounts), total])
 
 
@@ -144,5 +144,5 @@ def _price(cell: Cell, times: Times) -> Price:
 def _key(grid: Grid, cell: Cell) -> str:
     """The key of a cell's run; of one that waits for its tuning a name that no run has."""
     if cell.waits:
-        return f"{cell.label} {sorted(cell.tags.items())} {cell.seed}"
+        return f"{grid.name} {cell.label} {sorted(cell.tags.items())} {cell.seed}"
     return run_of(cell.setting, cell.method, cell.seed, grid.probe).key
