@@ -6,6 +6,7 @@ import logging
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 
@@ -321,6 +322,45 @@ def test_an_empty_page_replaces_nothing(paper, made_page, monkeypatch):
     with pytest.raises(execution.NothingToKeep, match="no table, figure or runs"):
         notebooks.keep_results("made/01_x", "smoke", made_page, "")
     assert (paper / "tab.csv").exists()
+
+
+def runs_of(*seeds, key="", **setting):
+    """A runs.json: FedAvg with some seeds. key: what keys begin with."""
+    about = {"method": "FedAvg", "parts": "Method('FedAvg')", "setting": {"data": "digits", "lr": 0.1} | setting}
+    return json.dumps({f"{key}{seed}": about | {"seed": seed} for seed in seeds})
+
+
+@pytest.mark.parametrize("kept, shown, lost", [
+    (runs_of(0, 1), runs_of(0, 1, 2), ""),  # more than before
+    (runs_of(0, 1), runs_of(0, 1, key="new", precision="fp32"), ""),  # the same with a newer version's keys and fields
+    (runs_of(0, 1, precision="fp32"), runs_of(0, 1), ""),
+    (runs_of(0, 1, 2), runs_of(0), "2 of 3, the first FedAvg with seed 1"),
+    (runs_of(0, lr=0.2), runs_of(0), "1 of 1, the first FedAvg with seed 0"),  # another rate is another run
+    (runs_of(5), "", "1 of 1, the first FedAvg with seed 5"),
+    ("", runs_of(0), ""),
+    ("no JSON", runs_of(0), ""),
+])  # fmt: skip
+def test_kept_runs_do_not_go_unasked(paper, made_page, kept, shown, lost):
+    """A page drawn from fewer runs does not take the place of one with more, unless one says so."""
+    for folder, runs in ((paper, kept), (made_page, shown)):
+        if runs:
+            (folder / "runs.json").write_text(runs)
+            listed = Contents.of(folder)
+            listed.add("runs.json")
+            listed.save()
+    before = {p.name: p.read_bytes() for p in paper.iterdir()}
+    with pytest.raises(execution.KeepsFewer, match=lost) if lost else nullcontext():
+        notebooks.keep_results("made/01_x", "smoke", made_page, "")
+    if lost:
+        assert {p.name: p.read_bytes() for p in paper.iterdir()} == before
+    notebooks.keep_results("made/01_x", "smoke", made_page, "", fewer=True)
+    assert (paper / "runs.json").exists() == bool(shown)
+    assert not shown or (paper / "runs.json").read_text() == shown
+
+
+def test_fewer_comes_with_keep(capsys):
+    assert main(["notebook", "fedfft/01", "--fewer"]) == 2
+    assert "comes with it" in capsys.readouterr().err
 
 
 def test_who_belongs_to_no_paper_is_told_before_the_work(tmp_path, monkeypatch, capsys):

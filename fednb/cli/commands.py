@@ -93,6 +93,7 @@ def parser() -> argparse.ArgumentParser:
     book.add_argument("--plain", action="store_true", help="as one Python program, where there is no Jupyter")
     book.add_argument("--keep", action="store_true", help="copy tables, figures and provenance to papers/<id>/results, "
                       "or to FEDNB_RESULTS, or to the store where fednb was installed")  # fmt: skip
+    book.add_argument("--fewer", action="store_true", help="with --keep: also where runs that are kept now would go")
     book.set_defaults(do=do_notebook)
     add_grid(verbs.add_parser("grid", help="the runs behind a paper's tables and figures: look how far, or make them"))
     add_plan(verbs.add_parser("plan", help="what can be decided in the time one has, and in which order"))
@@ -171,6 +172,8 @@ def do_notebook(asked: argparse.Namespace) -> int:
         raise ValueError(f"scale = {asked.scale!r}: must be one of {', '.join(SCALES)}")
     if bool(asked.name) == asked.all:
         raise ValueError("notebook: name one, such as `fednb notebook fedfft/01`, or say --all")
+    if asked.fewer and not asked.keep:
+        raise ValueError("notebook --fewer: says what --keep may do, and comes with it")
     if asked.all:
         return _do_all_notebooks(asked)
     name = notebooks.find(asked.name)
@@ -190,7 +193,8 @@ def do_notebook(asked: argparse.Namespace) -> int:
     for picture in (path for path in written if path.suffix == ".png"):
         print(f"figure    {picture}")
     if asked.keep:
-        print(f"kept in   {notebooks.keep_results(name, scale, folder, _as_typed(asked, name))}")
+        kept = notebooks.keep_results(name, scale, folder, _as_typed(asked, name), asked.fewer)
+        print(f"kept in   {kept}")
     return 0
 
 

@@ -15,7 +15,17 @@ from fednb.base.files import Contents, DamagedFile
 from fednb.base.locks import lock
 from fednb.runs.grid import SCALES
 from fednb.runs.store import home
-from fednb.study.folders import check, contents_of, copy_aside, page_folder, page_lock, put_back, remedy
+from fednb.study.folders import (
+    Abouts,
+    check,
+    contents_of,
+    copy_aside,
+    page_folder,
+    page_lock,
+    put_back,
+    read_runs,
+    remedy,
+)
 from fednb.study.paper import Paper, shelf
 
 EXECUTED = "executed.ipynb"
@@ -28,6 +38,10 @@ OF_KEPT = (*SHOWN, COMMAND)
 
 class NothingToKeep(ValueError):
     """A page without tables, figures or runs."""
+
+
+class KeepsFewer(ValueError):
+    """A page that lacks runs which are kept now, and would take their place."""
 
 
 def failed_folder(name: str, scale: str) -> Path:
@@ -142,10 +156,11 @@ def _carry(path: Path, to: Path) -> None:
         shutil.copy2(path, to, follow_symlinks=False)
 
 
-def keep(page: Path, target: Path, command: str) -> Path:
+def keep(page: Path, target: Path, command: str, fewer: bool = False) -> Path:
     """Copy what a page shows (tables, figures, provenance) to `target`; what is there stays until the copy is whole.
 
-    command: what makes it again. Hand-written files in `target` stay.
+    command: what makes it again. Hand-written files in `target` stay. fewer: also where the page lacks runs that
+    `target` has; else it is refused.
     """
     with page_lock(target):
         files.sweep(files.new_folder(target.parent), of=target.name)
@@ -153,6 +168,8 @@ def keep(page: Path, target: Path, command: str) -> Path:
         try:
             with page_lock(page):
                 _copy_shown(page, fresh)
+            if not fewer:
+                _refuse_fewer(fresh, target)
             files.atomically(fresh / COMMAND, command + "\n")
             _list_all(fresh)
             _take_place(fresh, target, OF_KEPT)
@@ -175,6 +192,31 @@ def _copy_shown(page: Path, fresh: Path) -> None:
         shutil.copyfile(path, fresh / path.name)
         if listed.listed and files.digest_of(fresh / path.name) != listed.files[path.name]:
             raise DamagedFile(path, f"changed while it was copied; {remedy(page)}")
+
+
+def _refuse_fewer(fresh: Path, target: Path) -> None:
+    """Raise KeepsFewer where kept runs would go of which the new results have no like one."""
+    new, kept = list(_runs_in(fresh).values()), list(_runs_in(target).values())
+    lost = [about for about in kept if not any(_alike(about, other) for other in new)]
+    if lost:
+        first = f"{lost[0].get('method')} with seed {lost[0].get('seed')}"
+        raise KeepsFewer(f"{target} stays as it is: runs that the new page lacks: {len(lost)} of {len(kept)}, the "
+                         f"first {first}; make or import them, or add --fewer to keep it without them")  # fmt: skip
+
+
+def _runs_in(folder: Path) -> Abouts:
+    """What is known of the runs in a folder; nothing where they cannot be read."""
+    try:
+        return read_runs(folder / "runs.json")
+    except (DamagedFile, OSError):
+        return {}
+
+
+def _alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """True if two runs are one experiment with one seed, as far as both say: versions may give it other keys."""
+    ours, theirs = one.get("setting", {}), other.get("setting", {})
+    same = all(one.get(name) == other.get(name) for name in ("method", "parts", "seed"))
+    return same and all(theirs.get(name, value) == value for name, value in ours.items())
 
 
 def written(folder: Path) -> list[Path]:

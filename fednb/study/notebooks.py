@@ -197,9 +197,9 @@ def is_kept(name: str, above: str) -> bool:
     return any(Paper(paper).kept_folder(name, scale).is_dir() for scale in larger)
 
 
-def keep_results(name: str, scale: str, folder: Path, command: str) -> Path:
+def keep_results(name: str, scale: str, folder: Path, command: str, fewer: bool = False) -> Path:
     """Copy what a paper's notebook showed (tables, figures, its runs' provenance) to `kept_folder`."""
-    return execution.keep(folder, kept_folder(name, scale), command)
+    return execution.keep(folder, kept_folder(name, scale), command, fewer)
 
 
 def _sign(executed: Path, name: str) -> None:
