@@ -29,13 +29,14 @@ ROWS = [
 
 
 def test_headlines_are_counted_once_each():
-    line = counts({papers("fedfft"): ROWS}).splitlines()[-1]
+    *_, line, _, chance = counts({papers("fedfft"): ROWS}).splitlines()
     cells = [cell.strip() for cell in line.split("|")[1:-1]]
     assert cells[:2] == ["FedFFT", "6"]
     assert dict(zip(COUNTED, cells[2:], strict=True)) == {
         "hold": "1", "do not": "1", "open": "1", "seen": "1", "not seen": "", "not clear": "", "by construction": "1",
         "not run": "1",
     }  # fmt: skip
+    assert "Of these verdicts 3 are for or against" in chance and chance.endswith("here up to 1.")
 
 
 def test_only_headlines_at_paper_scale_are_decided():

@@ -14,7 +14,7 @@ from typing import Any
 
 from fednb.base.inputs import BadFile, read_text, read_toml, shown
 from fednb.base.progress import duration
-from fednb.study.claims import outcome_class
+from fednb.study.claims import outcome_class, wrong_by_chance
 from fednb.study.forest import drawing
 from fednb.study.ledger import Account, Bill
 from fednb.study.map import MapLine, heading, name_of
@@ -125,13 +125,14 @@ def told(day: datetime) -> str:
 
 
 def counts(rows: dict[Paper, list[Row]]) -> str:
-    """How many headline claims of each paper have which verdict, as a table."""
+    """How many headline claims of each paper have which verdict, as a table, and how many may be wrong by chance."""
     lines = ["| headline claims of | all | " + " | ".join(COUNTED) + " |", "|---" * (len(COUNTED) + 2) + "|"]
     for paper, found in rows.items():
         kinds = Counter(outcome_class(row["verdict"]) for row in found if row["weight"] == HEADLINE)
         numbers = [sum(kinds[kind] for kind in classes) for classes in COUNTED.values()]
         lines.append(f"| {name_of(paper)} | {sum(kinds.values())} | {' | '.join(str(n or '') for n in numbers)} |")
-    return "\n".join(lines) + "\n"
+    verdicts = [row["verdict"] for found in rows.values() for row in found if row["weight"] == HEADLINE]
+    return "\n".join([*lines, "", wrong_by_chance(verdicts), ""])
 
 
 def decided(rows: dict[Paper, list[Row]]) -> list[str]:

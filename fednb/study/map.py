@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fednb.runs.grid import SCALES
 from fednb.study import notebooks
-from fednb.study.claims import OUTCOMES, outcome_class
+from fednb.study.claims import OUTCOMES, outcome_class, wrong_by_chance
 from fednb.study.claims.claim import WEIGHTS
 from fednb.study.paper import Paper, papers
 from fednb.study.verdict_text import interval, short, without_source
@@ -46,6 +46,7 @@ COLUMNS = ("notebook", "sections", "runs", "claims", *(f"{scale} scale" for scal
            "evidence")  # fmt: skip
 SCALE_NOTE = "Scale `laptop` shows a tendency, `paper` is the printed setting; what `smoke` runs is no evidence.\n"
 BEGIN, END = f"<!-- made by {COMMAND} -->", "<!-- end of what is made -->"  # around the table of papers in README.md
+HOW_WE_JUDGE = "notebooks/across/05_how_we_judge.ipynb"
 TITLES = {
     "fedfsa": "FedFSA",
     "across": "across the papers",
@@ -230,7 +231,9 @@ def readme(text: str, every: dict[Paper, list[MapLine]]) -> str:
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"README.md: the table of papers must stand between {BEGIN} and {END}")
-    return "".join([before, BEGIN, "\n", papers_table(every), END, after])
+    verdicts = [v for lines in every.values() for line in lines for v in line.judged["best_verdict"]]
+    said = f"\n{wrong_by_chance(verdicts)} How that was found: [across/05]({HOW_WE_JUDGE}).\n"
+    return "".join([before, BEGIN, "\n", papers_table(every), said, END, after])
 
 
 def papers_table(every: dict[Paper, list[MapLine]]) -> str:

@@ -11,10 +11,10 @@ words, units.py puts it in units of what is printed; simulation.py counts how of
 from fednb.study.claims import bands, comparisons, rankings, spreads, sweeps  # noqa: F401  (they register their rules)
 from fednb.study.claims.claim import RULES, BadClaim, BadTable, Claim
 from fednb.study.claims.judging import verdict
-from fednb.study.claims.outcomes import COLOURS, GROUPS, OUTCOMES, line, outcome_class
+from fednb.study.claims.outcomes import COLOURS, GROUPS, OUTCOMES, line, outcome_class, wrong_by_chance
 from fednb.study.claims.units import in_printed_units
 
 __all__ = [
     "COLOURS", "GROUPS", "OUTCOMES", "RULES", "BadClaim", "BadTable", "Claim", "in_printed_units", "line",
-    "outcome_class", "verdict",
+    "outcome_class", "verdict", "wrong_by_chance",
 ]  # fmt: skip

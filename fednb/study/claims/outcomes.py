@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any
 
 WORDS = {
@@ -27,6 +28,8 @@ GROUPS = ("holds", "average", "fails", "open", "seen", "seen-average", "not-seen
           "none")  # fmt: skip  # the classes in the order in which pictures show them
 COLOURS = {kind: colour for colour, kinds in {"holds": ("holds", "average", "seen", "seen-average"),
            "fails": ("fails", "not-seen"), "open": ("open", "unclear")}.items() for kind in kinds}  # fmt: skip
+DECIDED = ("holds", "average", "fails", "seen", "seen-average", "not-seen")  # the classes that speak for or against
+WRONG = 0.05  # of the verdicts for or against a sentence, by chance: notebook across/05 tries it
 SMOKE = "ran (smoke scale decides nothing)"
 RULE = (
     "holds: in every setting the one-sided 95% bound over paired seeds is beyond the tolerance, with one spread for "
@@ -44,6 +47,17 @@ def outcome_class(verdict: str) -> str:
     ('average', 'open')
     """
     return next((kind for begin, kind in OUTCOMES.items() if str(verdict).startswith(begin)), "")
+
+
+def wrong_by_chance(verdicts: Iterable[str]) -> str:
+    """How many of some verdicts are to be expected wrong, as a sentence.
+
+    >>> wrong_by_chance(["holds where run (1 of 2 settings)", "not seen", "not clear", "not run"])
+    'Of these verdicts 2 are for or against a sentence; about 5 in 100 such may be wrong by chance, here up to 1.'
+    """
+    decided = sum(outcome_class(verdict) in DECIDED for verdict in verdicts)
+    return (f"Of these verdicts {decided} are for or against a sentence; about {100 * WRONG:.0f} in 100 such may be "
+            f"wrong by chance, here up to {ceil(WRONG * decided)}.")  # fmt: skip
 
 
 @dataclass(frozen=True)
