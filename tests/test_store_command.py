@@ -190,8 +190,12 @@ def test_a_run_that_only_a_paper_has_is_shown(papers, capsys):
     assert main(["show", entry(0).key[:8]]) == 0
     out = capsys.readouterr().out.splitlines()
     whole = papers / "runs" / entry(0).key
-    assert out[-1] == f"2 finished rounds in {whole}, kept with a paper; the store does not have it"
-    assert [line.split()[0] for line in out[-3:-1]] == ["1", "2"] and max(map(len, out[-6:-1])) <= 100
+    assert out[-2] == f"2 finished rounds in {whole}, kept with a paper; the store does not have it"
+    assert [line.split()[0] for line in out[-4:-2]] == ["1", "2"] and max(map(len, out[-7:-2])) <= 100
+    plain = run_of(SMALL, method("SCAFFOLD"), 0)  # without probes
+    said, _, command = out[-1].partition(" by: ")
+    assert said == f"made again, in this version and without probes as run {plain.key},"
+    assert command.startswith("fednb run SCAFFOLD --seed 0 --partition 'dirichlet(") and "--clients 3 " in command
     assert main(["show", "abcd1234"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert ' "computed_in": "tf32"' in out and out[-2].split() == ["accuracy", "by", "round", "61.25", "5", "t_curves"]
@@ -201,7 +205,7 @@ def test_a_run_that_only_a_paper_has_is_shown(papers, capsys):
 
 def test_a_run_of_the_store_comes_first_and_what_nobody_has_is_refused(papers, capsys):
     assert main(["show", entry(1).key[:8]]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == f"2 finished rounds in {entry(1).folder}"
+    assert f"2 finished rounds in {entry(1).folder}" in capsys.readouterr().out.splitlines()
     assert main(["show", "nope"]) == 2
     assert capsys.readouterr().err.startswith("fednb: no run 'nope' among 1. The store is ")
     (papers / "runs" / "abcd9999abcd9999").mkdir()

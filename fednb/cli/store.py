@@ -13,6 +13,7 @@ from typing import Any
 from fednb.base.checks import is_number
 from fednb.base.locks import Busy
 from fednb.base.progress import bar_of
+from fednb.cli.again import command_of
 from fednb.cli.choosing import add_filters, add_keys, filtered, is_filtered, named_runs, readable, runs_of, size_of
 from fednb.cli.transfer import add_compare, add_export, add_import
 from fednb.runs.listing import remove, remove_set_aside, size_by_kind
@@ -70,7 +71,7 @@ def do_ls(asked: argparse.Namespace) -> int:
 
 
 def do_show(asked: argparse.Namespace) -> int:
-    """A run of the store, or one that is kept with the papers: what it is, and its last rounds or measurements."""
+    """A run of the store or of a paper: what it is, its last rounds or measurements, and what makes it again."""
     kept = None if any(entry.key.startswith(asked.key) for entry in entries()) else find_kept(asked.key)
     if kept and not kept.entry:
         return _show_results(kept)
@@ -83,7 +84,15 @@ def do_show(asked: argparse.Namespace) -> int:
     print(
         f"{len(rows)} finished rounds in {entry.folder}{', kept with a paper; the store does not have it' * bool(kept)}"
     )
+    _say_again(about, entry.key)
     return 0
+
+
+def _say_again(about: dict[str, Any], key: str) -> None:
+    """Print the command that makes a run again, where there is one."""
+    if found := command_of(about):
+        other = "" if found.key == key else f", in this version and without probes as run {found.key},"
+        print(f"made again{other} by: {found.text}")
 
 
 def _rounds(rows: list[dict[str, Any]]) -> str:
@@ -100,6 +109,7 @@ def _show_results(kept: KeptRun) -> int:
         print(_rounds(measured.fillna("").to_dict("records")[:SHOWN]))
     more = f" and {kept.more} other results" * bool(kept.more)
     print(f"the store does not have it; kept without its rounds in {kept.place / 'runs.json'}{more}")
+    _say_again(kept.about(), kept.key)
     return 0
 
 
