@@ -78,10 +78,23 @@ def test_every_run_kept_at_paper_scale_has_its_command(typed):
 
 @pytest.mark.parametrize("change", [
     {"method": "my own"}, {"parts": "Method('FedSAM', Sam(rho=0.05), Mine())"}, {"parts": "<no text of parts>"},
-    {"setting": {"data": "digits", "unheard_of": 1}}, {"setting": {"model": "nobody's"}}, {"parts": None}, {"seed": -1},
+    {"setting": {"data": "digits", "unheard_of": 1}}, {"setting": {"model": "nobody's"}}, {"setting": "digits"},
+    {"parts": None}, {"parts": "(" * 10_000}, {"parts": "-" * 10_000 + "1"}, {"seed": -1},
 ])  # fmt: skip
 def test_what_cannot_be_typed_has_no_command(change):
     assert command_of(about_of(Setting(), METHODS[1]) | {"key": "0" * 16} | change) is None
+
+
+@pytest.mark.parametrize("where", ["method", "model", "data", "loss", "metrics"])
+def test_a_run_from_elsewhere_makes_nobody_import_what_it_names(tmp_path, monkeypatch, where):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "theirs.py").write_text(f"open({str(tmp_path / 'was_imported')!r}, 'w')\n")
+    about = about_of(Setting(), METHODS[1])
+    if where == "method":
+        about |= {"method": "theirs:Mine"}
+    else:
+        about["setting"] |= {where: "theirs:Mine"}
+    assert command_of(about) is None and not (tmp_path / "was_imported").exists()
 
 
 def test_a_method_of_the_same_name_and_other_parts_is_not_taken_for_it():

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any, NamedTuple
 
+from fednb.algorithms.catalogue import method
 from fednb.core.rounds import Method
 from fednb.engines.setting import Setting
 from fednb.runs.experiment import run_of
-from fednb.runs.own_grid import method_of
 
 
 class Command(NamedTuple):
@@ -24,6 +24,7 @@ class Command(NamedTuple):
 def command_of(about: dict[str, Any]) -> Command | None:
     """The command for the run that a run.json is about; None for a method or a setting that cannot be typed.
 
+    Nor for one that names code by its import path: a run may come from anywhere, and looking at it must import nothing.
     A run whose vectors were kept, by a probe, has the command of the same run without them, and so another key.
 
     >>> setting = fn.Setting(samples=100, clients=4, rounds=2, epochs=1, batch=25, lr=0.05)
@@ -32,13 +33,15 @@ def command_of(about: dict[str, Any]) -> Command | None:
     'fednb run FedSAM -p rho 0.2 --seed 1 --clients 4 --rounds 2 --epochs 1 --batch 25 --lr 0.05 --samples 100'
     """
     try:
-        setting, base = Setting(**about["setting"]), method_of(about["method"])
+        if any(":" in str(named) for named in (about["method"], *about["setting"].values())):
+            return None
+        setting, base = Setting(**about["setting"]), method(about["method"])
         changes = dict(_changes(base, about["parts"]))
-        method = base.but(**changes)
-        key = run_of(setting, method, about["seed"]).key
-    except (KeyError, TypeError, ValueError, SyntaxError):  # older, or code that is not here
-        return None
-    if key != about.get("key") and repr(method) != about["parts"]:
+        meant = base.but(**changes)
+        key = run_of(setting, meant, about["seed"]).key
+    except (AttributeError, KeyError, TypeError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return None  # an older version's, code that is not here, or no text of parts
+    if key != about.get("key") and repr(meant) != about["parts"]:
         return None
     default, plain = Setting().plain(), setting.plain()
     words = ["fednb", "run", about["method"]]
