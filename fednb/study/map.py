@@ -231,9 +231,13 @@ def readme(text: str, every: dict[Paper, list[MapLine]]) -> str:
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"README.md: the table of papers must stand between {BEGIN} and {END}")
+    return "".join([before, BEGIN, "\n", papers_table(every), "\n", chance(every), END, after])
+
+
+def chance(every: dict[Paper, list[MapLine]]) -> str:
+    """How many of the verdicts in the table of papers may be wrong, and where that was found."""
     verdicts = [v for lines in every.values() for line in lines for v in line.judged["best_verdict"]]
-    said = f"\n{wrong_by_chance(verdicts)} How that was found: [across/05]({HOW_WE_JUDGE}).\n"
-    return "".join([before, BEGIN, "\n", papers_table(every), said, END, after])
+    return f"{wrong_by_chance(verdicts)} How that was found: [across/05]({HOW_WE_JUDGE}).\n"
 
 
 def papers_table(every: dict[Paper, list[MapLine]]) -> str:
