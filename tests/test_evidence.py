@@ -17,7 +17,7 @@ def test_the_command_writes_compares_or_refuses(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(evidence, "report", lambda every, accounts: "a report\n")
     monkeypatch.setattr(evidence, "pictures", lambda every: {tmp_path / "papers/made/results/forest.svg": "<svg/>\n"})
     monkeypatch.setattr(map_of_papers, "papers_table", lambda every: "a table\n")
-    monkeypatch.setattr(map_of_papers, "chance", lambda every: "so many\n")
+    monkeypatch.setattr(map_of_papers, "chance", lambda every: "odds\n")
     monkeypatch.setattr(evidence, "shelf", lambda name: tmp_path / name)
     monkeypatch.setattr(evidence, "accounts_of", lambda paper, times: [paper.id])
     monkeypatch.setattr(evidence, "ledger", lambda accounts: f"a ledger of {accounts[0]}\n")
@@ -29,7 +29,7 @@ def test_the_command_writes_compares_or_refuses(capsys, monkeypatch, tmp_path):
     written = {"README.md": "a page", "REPORT.md": "a report", "made/results/README.md": "a ledger of made",
                "made/results/forest.svg": "<svg/>"}  # fmt: skip
     assert {name: (tmp_path / "papers" / name).read_text().strip() for name in written} == written
-    assert front.read_text() == f"Mine.\n\n{map_of_papers.BEGIN}\na table\n\nso many\n{map_of_papers.END}\n\nMine too.\n"
+    assert front.read_text() == f"Mine.\n\n{map_of_papers.BEGIN}\na table\n\nodds\n{map_of_papers.END}\n\nMine too.\n"
     assert evidence.main(["--check"]) == 0
     front.write_text("no marks")
     with pytest.raises(ValueError, match="the table of papers must stand between"):
