@@ -84,7 +84,7 @@ def execute_and_keep(x: int) -> None:
     from fednb.study import notebooks
 
     folder = notebooks.execute(NAME, {"scale": "smoke", "x": x})
-    notebooks.keep_results(NAME, "smoke", folder, f"fednb notebook {NAME} -p x {x}")
+    notebooks.keep_results(NAME, "smoke", folder, f"fednb notebook {NAME} -p x {x}", fewer=True)  # of another x
 
 
 def page(root: Path) -> Path:
