@@ -194,7 +194,7 @@ def test_a_run_that_only_a_paper_has_is_shown(papers, capsys):
     assert [line.split()[0] for line in out[-4:-2]] == ["1", "2"] and max(map(len, out[-7:-2])) <= 100
     plain = run_of(SMALL, method("SCAFFOLD"), 0)  # without probes
     said, _, command = out[-1].partition(" by: ")
-    assert said == f"made again, in this version and without probes as run {plain.key},"
+    assert said == f"made again, in this version or without its probes as run {plain.key},"
     assert command.startswith("fednb run SCAFFOLD --seed 0 --partition 'dirichlet(") and "--clients 3 " in command
     assert main(["show", "abcd1234"]) == 0
     out = capsys.readouterr().out.splitlines()

@@ -24,8 +24,8 @@ class Command(NamedTuple):
 def command_of(about: dict[str, Any]) -> Command | None:
     """The command for the run that a run.json is about; None for a method or a setting that cannot be typed.
 
-    Nor for one that names code by its import path: a run may come from anywhere, and looking at it must import nothing.
-    A run whose vectors were kept, by a probe, has the command of the same run without them, and so another key.
+    Import paths are never followed: a run may come from anywhere, and looking at it must not execute its code. A run
+    with a probe has the command of the same run without one, and so another key.
 
     >>> setting = fn.Setting(samples=100, clients=4, rounds=2, epochs=1, batch=25, lr=0.05)
     >>> run = fn.run(setting, fn.method("FedSAM", rho=0.2), seed=1, progress=False)

@@ -28,7 +28,6 @@ GROUPS = ("holds", "average", "fails", "open", "seen", "seen-average", "not-seen
           "none")  # fmt: skip  # the classes in the order in which pictures show them
 COLOURS = {kind: colour for colour, kinds in {"holds": ("holds", "average", "seen", "seen-average"),
            "fails": ("fails", "not-seen"), "open": ("open", "unclear")}.items() for kind in kinds}  # fmt: skip
-DECIDED = ("holds", "average", "fails", "seen", "seen-average", "not-seen")  # the classes that speak for or against
 WRONG = 0.05  # of the verdicts for or against a sentence, by chance: notebook across/05 tries it
 SMOKE = "ran (smoke scale decides nothing)"
 RULE = (
@@ -55,7 +54,7 @@ def wrong_by_chance(verdicts: Iterable[str]) -> str:
     >>> wrong_by_chance(["holds where run (1 of 2 settings)", "not seen", "not clear", "not run"])
     'Of these verdicts 2 are for or against a sentence; about 5 in 100 such may be wrong by chance, here up to 1.'
     """
-    decided = sum(outcome_class(verdict) in DECIDED for verdict in verdicts)
+    decided = sum(COLOURS.get(outcome_class(verdict)) in ("holds", "fails") for verdict in verdicts)
     return (f"Of these verdicts {decided} are for or against a sentence; about {100 * WRONG:.0f} in 100 such may be "
             f"wrong by chance, here up to {ceil(WRONG * decided)}.")  # fmt: skip
 
