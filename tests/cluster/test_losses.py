@@ -16,8 +16,8 @@ pytestmark = pytest.mark.cluster
 def test_a_killed_and_a_slow_worker(machines, monkeypatch, tmp_path):
     """The client is there before the workers. The killed one's run goes on elsewhere after its last saved round."""
     grid = grid_of(["FedAvg", "FedSAM", "SCAFFOLD"], seeds=[0, 1, 2])
-    client = Asking(grid, machines.address)
     expected = weights_of_one_process(grid, monkeypatch, tmp_path)
+    client = Asking(grid, machines.address)
     with machines.held_at(2):
         machines.start_worker("quick", FEDNB_TEST_SLOW="0.05")
         machines.start_worker("slow", FEDNB_TEST_SLOW="0.4")
