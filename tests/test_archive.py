@@ -77,8 +77,8 @@ class Places:
         self.use(self.there)
         return self.file
 
-    def take(self, file=None) -> int:
-        return main(["store", "import", str(file or self.file)])
+    def take(self, *files) -> int:
+        return main(["store", "import", *map(str, files or [self.file])])
 
 
 @pytest.fixture
@@ -116,6 +116,17 @@ def altered(entry, column, value, **about):
 
 def never(row):
     raise AssertionError("a finished run is made again")
+
+
+def test_several_files_are_imported_by_one_command(places, capsys):
+    """A run that is in both is taken once. Where one of them is no archive, nothing is taken of any."""
+    first = places.export("--key", wanted(0).key, name="first.zip")
+    both = places.export(name="both.zip")
+    (empty := places.file.with_name("empty")).mkdir()
+    assert places.take(first, empty) == 2 and "has no runs in it" in capsys.readouterr().err
+    assert not contents(places.there)
+    assert places.take(first, both) == 0
+    assert "2 runs new, 0 completed, 1 known before, 0 refused" in capsys.readouterr().out
 
 
 def test_numbers_and_measurements_travel_and_weights_stay(places, capsys):

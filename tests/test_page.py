@@ -345,6 +345,12 @@ def test_a_page_tells_which_of_its_grids_have_something_to_show(kept, capsys):
     runs.mkdir()
     with pytest.raises(BadGrid, match=f"nothing of it is run yet; `fednb store import {runs}` brings the runs"):
         page.run("none")
+    elsewhere = kept.kept_folder.parent.parent.parent / "another" / "runs"
+    elsewhere.mkdir(parents=True)
+    elsewhere.with_name("paper.toml").touch()
+    runs.rmdir()  # as with a notebook of papers/across
+    with pytest.raises(BadGrid, match=f"nothing of it is run yet; `fednb store import {elsewhere}` brings"):
+        page.run("none")
 
 
 def test_a_page_tells_which_runs_came_without_their_models(kept, capsys):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from fednb.cli.choosing import named_runs, runs_of, size_of
 from fednb.cli.tables import add_part, chosen_of
-from fednb.runs.archive import Exported, export_runs
-from fednb.runs.merging import import_runs
+from fednb.runs.archive import Exported, export_runs, source_of
+from fednb.runs.merging import Imported, import_runs
 from fednb.runs.store import Entry, home
 from fednb.runs.twice import made_twice
 from fednb.study.columns import fitting
@@ -41,9 +41,10 @@ def add_export(verb: argparse.ArgumentParser) -> None:
 
 
 def add_import(verb: argparse.ArgumentParser) -> None:
-    verb.description = """Check the runs of a file and merge them into the store. A run that is there stays, and gets
+    verb.description = """Check the runs of files and merge them into the store. A run that is there stays, and gets
         what it lacks: weights, probes, measurements. Another run under the same key is refused (exit status 1)."""
-    verb.add_argument("file", metavar="FILE", help="what `fednb store export` wrote, a folder of runs, or a store")
+    verb.add_argument("files", nargs="+", metavar="FILE", help="what `fednb store export` wrote, a folder of runs such "
+                      "as papers/fedfft/runs, or a store; several, one after the other")  # fmt: skip
     verb.set_defaults(do=do_import)
 
 
@@ -95,8 +96,14 @@ def _named(keys: list[str]) -> str:
 
 
 def do_import(asked: argparse.Namespace) -> int:
-    """Exit status 1 where a run was refused; all others are imported."""
-    done = import_runs(Path(asked.file))
+    """Exit status 1 where a run was refused; all others are imported. Nothing is where a file holds no runs."""
+    paths = [Path(file) for file in asked.files]
+    for path in paths:
+        with source_of(path):
+            pass
+    done = Imported()
+    for path in paths:
+        done += import_runs(path)
     for line in done.refused:
         print(f"fednb: {line}", file=sys.stderr)
     print(f"{home()}: {runs_of(len(done.new))} new, {len(done.completed)} completed, {len(done.known)} known before, "

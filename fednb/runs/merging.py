@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,9 @@ class Imported:
     completed: list[str] = field(default_factory=list)  # were there, and got weights, probes or measurements
     known: list[str] = field(default_factory=list)  # were there, and stay as they are
     refused: list[str] = field(default_factory=list)  # a line each
+
+    def __add__(self, more: Imported) -> Imported:
+        return Imported(*(getattr(self, each.name) + getattr(more, each.name) for each in fields(self)))
 
 
 def import_runs(path: Path) -> Imported:

@@ -133,9 +133,13 @@ class Page:
         return not bare
 
     def _empty(self, grid: Grid) -> str:
-        """That a grid has no finished run here, and what brings those that are kept with the paper."""
-        runs = self.kept_folder.parent.parent / "runs" if self.kept_folder and self.scale == "paper" else None
-        more = f"; `fednb store import {runs}` brings the runs that are kept" if runs and runs.is_dir() else ""
+        """That a grid has no finished run here, and what brings those that are kept with its paper, or with others."""
+        places: list[str] = []
+        if self.kept_folder and self.scale == "paper":
+            own = self.kept_folder.parent.parent / "runs"
+            others = sorted(each.with_name("runs") for each in own.parent.parent.glob("*/paper.toml"))
+            places = [str(each) for each in ([own] if own.is_dir() else others) if each.is_dir()]
+        more = f"; `fednb store import {' '.join(places)}` brings the runs that are kept" if places else ""
         return f"{grid.name} at {self.scale} scale: nothing of it is run yet{more}"
 
     def _has_kept(self, grid: str) -> bool:
