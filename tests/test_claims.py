@@ -542,6 +542,16 @@ def test_first_but_not_beyond_doubt_is_among_the_best():
     assert found(table, claim("first", 0, "accuracy", left="A"), "laptop")["verdict"] == "not clear (among the best)"
 
 
+def test_behind_one_of_many_but_not_beyond_doubt_is_not_called_among_the_best():
+    """Of six rivals one is ahead by its own interval, and not where six are looked at."""
+    rows = [scores({(name, 0.1): 70 + noise + 1.5 * (name == "B") for name, noise in zip("ABCDEFG", each, strict=True)}, i)
+            for i, each in enumerate([(0, 1, 0, -1, 0, 1, 0), (0, 0, -1, 0, 1, -1, 1), (0, -1, 1, 1, -1, 0, -1)])]  # fmt: skip
+    table = pd.concat(rows)
+    row = found(table, claim("first", 0, "accuracy", left="A"))
+    assert row["effect"] == pytest.approx(-1.5) and row["high"] < 0 and row["rests_on"].endswith("B")
+    assert row["verdict"] == "not decided (behind, not beyond doubt)"
+
+
 @pytest.mark.parametrize("gains, said, wanted", [
     ([1, 2, 3], "untuned", "holds (untuned)"), ([-3, -2, -1], "untuned", "not decided (untuned)"),
     ([1, 2, 3], "lr, rho", "holds"), ([-3, -2, -1], "lr, rho", "does not hold"),

@@ -113,6 +113,16 @@ def test_a_spread_by_hand():
     assert spread.p_larger(0.0) == pytest.approx(1 - stats.chi2(4).cdf(4 / 4.0))
 
 
+def test_one_printed_number_of_each_has_no_spread():
+    """The paper's setting is known from it, and nothing that ours could be a multiple of."""
+    at = np.array([-1.0, 0.0, 0.0, 0.0, 1.0])
+    printed = pd.DataFrame(rows({("A", "accuracy"): [65.0], ("B", "accuracy"): [52.0]})).assign(seed="printed")
+    table = rows({("A", "accuracy"): 7 + at, ("B", "accuracy"): 3 + 6 * at})
+    seen = judged(table, kind="spread_below", printed=printed)
+    assert seen["paper"] == "no spread printed" and np.isnan([seen["printed"], seen["ratio"]]).all()
+    assert seen["verdict"] == "holds" and seen["settings_claimed"] == 1
+
+
 @pytest.mark.parametrize("n", [3, 5])
 @pytest.mark.parametrize("settings", [1, 6, 12])
 def test_spreads_err_in_five_percent(n, settings):
@@ -149,6 +159,9 @@ def test_nobody_who_gets_to_a_target_decides_nothing():
     table = rows({("A", "rounds"): [60.0, 61.0, 62.0], ("B", "rounds"): [nan] * 3}, end=200)
     seen = judged(table, kind="below", measure="rounds")
     assert seen["verdict"] == "holds" and seen["effect"] == pytest.approx(201 / 61, rel=1e-3)
+    share = rows({("A", "relative_comm"): [0.30, 0.31, 0.32], ("B", "relative_comm"): [nan] * 3}, end=200)
+    seen = judged(share, kind="below", measure="relative_comm")  # B has sent at least what FedAvg sends, and a round more
+    assert seen["verdict"] == "holds" and seen["effect"] == pytest.approx((201 / 200) / 0.31, rel=1e-3)
 
 
 def test_a_name_on_both_sides_is_refused():

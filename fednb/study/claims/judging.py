@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from math import exp, isfinite, nan
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +103,8 @@ def _printed(claim: Claim) -> tuple[list[Comparison], str]:
     if unfit := claim.unfit(mine):
         return [], f"cannot be judged: {unfit}"
     found = gathered([("printed", claim.seen(mine))])
+    if any(c.first.spread for c in found):  # one number of each: the settings are known, and how far seeds scatter is not
+        return [replace(c, d={}) for c in found], "no spread printed"
     return found, _on_paper(claim, found) if found else "no numbers printed"
 
 
@@ -123,7 +126,7 @@ def _judged(
     outcome, on = evidence.decided() if used and not claim.by_construction else ("open", None)
     notes = [] if used else [f"fewer than {SEEDS} seeds"]
     if used and claim.kind in ("first", "first_on_average"):
-        notes = ["among the best"]
+        notes = ["behind, not beyond doubt" if on and on.bounds[1] < on.bound else "among the best"]
     numbers = _numbers(on, printed)
     counts = [c.n for c in used] or [max(c.n for c in seen)]
     ours = _in_words(evidence if used else Evidence(seen, claim.spare), absent)

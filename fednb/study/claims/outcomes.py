@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from math import ceil
 from typing import Any
 
 WORDS = {
@@ -51,12 +50,12 @@ def outcome_class(verdict: str) -> str:
 def wrong_by_chance(verdicts: Iterable[str]) -> str:
     """How many of some verdicts are to be expected wrong, as a sentence.
 
-    >>> wrong_by_chance(["holds where run (1 of 2 settings)", "not seen", "not clear", "not run"])
-    'Of these verdicts 2 are for or against a sentence; about 5 in 100 such may be wrong by chance, here up to 1.'
+    >>> wrong_by_chance(["holds where run (1 of 2 settings)", "not seen", "not clear", "not run"]).partition(",")[0]
+    '2 of these verdicts are for or against a sentence; on average at most 0.1 of them are wrong by chance (5 in 100)'
     """
     decided = sum(COLOURS.get(outcome_class(verdict)) in ("holds", "fails") for verdict in verdicts)
-    return (f"Of these verdicts {decided} are for or against a sentence; about {100 * WRONG:.0f} in 100 such may be "
-            f"wrong by chance, here up to {ceil(WRONG * decided)}.")  # fmt: skip
+    return (f"{decided} of these verdicts are for or against a sentence; on average at most {WRONG * decided:.2g} of them "
+            f"are wrong by chance ({100 * WRONG:.0f} in 100), more where some seeds scatter far more than others.")  # fmt: skip
 
 
 @dataclass(frozen=True)

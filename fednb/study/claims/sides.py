@@ -13,7 +13,8 @@ from fednb.study.claims.tables import END, Where, by_setting, means
 if TYPE_CHECKING:
     import pandas as pd
 
-TO_TARGET = ("rounds", "seconds_total", "relative_comm", "relative_passes")  # measures of reaching a target
+OF_FEDAVG = ("relative_comm", "relative_passes")  # in units of what FedAvg sends or computes in all its rounds
+TO_TARGET = ("rounds", "seconds_total", *OF_FEDAVG)  # measures of reaching a target
 LATER = 1.01  # who never gets there takes so many times what the last one took, where no end is known
 
 
@@ -26,14 +27,17 @@ def each_setting(table: pd.DataFrame, claim: Claim, *but: str) -> Iterator[tuple
 def past_the_end(part: pd.DataFrame, claim: Claim) -> float:
     """One round past the end for a run that never reaches a target; nan for other measures.
 
-    The end is the table's column `end`; without one, the latest that anyone got there.
+    The end is the table's column `end`; without one, the latest that anyone got there. In units of all of FedAvg's
+    rounds who never gets there counts as a method that sends and computes no more than FedAvg in a round.
     """
     if claim.measure not in TO_TARGET:
         return nan
     last = float(part["value"].max())
-    if claim.measure != "rounds":
-        return last * LATER
-    return (float(part[END].max()) if END in part and part[END].notna().any() else last) + 1
+    rounds = float(part[END].max()) if END in part else nan
+    if claim.measure == "rounds":
+        return (rounds if isfinite(rounds) else last) + 1
+    whole = 1 + 1 / rounds if claim.measure in OF_FEDAVG and isfinite(rounds) else 0.0
+    return max(last * LATER, whole)
 
 
 def difference(

@@ -53,8 +53,8 @@ def spread_at_most(table: pd.DataFrame, claim: Claim) -> list[Seen]:
 
 
 def _values(table: pd.DataFrame, claim: Claim) -> list[tuple[Where, dict[str, float]]]:
-    """Each setting and the value of every method there. A printed table, which has no seeds, has no spread."""
-    return [(where, values) for where, values, _ in each_setting(table, claim)] if "seed" in table else []
+    """Each setting and the value of every method there."""
+    return [(where, values) for where, values, _ in each_setting(table, claim)]
 
 
 def _seen(where: Where, numbers: tuple[float, ...], **how: Any) -> Seen:
