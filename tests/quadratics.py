@@ -68,7 +68,7 @@ class QuadraticRounds(Rounds):
 
     def __init__(
         self, method: Method, clients: Quadratics, *, w: float | Sequence[float] | Tensor = 0.0,
-        steps: int | Sequence[int] = 1, n: Sequence[int] | None = None, layout: Layout | None = None,
+        steps: int | Sequence[int] = 1, n: Sequence[float] | None = None, layout: Layout | None = None,
         nominal_steps: float | None = None, server_lr: float = 1.0, lr: float = 0.1, first_lr: float | None = None,
         **numbers: float | None,
     ) -> None:  # fmt: skip

@@ -201,15 +201,15 @@ def test_gloss_can_split_its_pull():
         assert torch.allclose(left.s.w, right.s.w, **CLOSE)
 
 
+@pytest.mark.parametrize("n", [(1, 3), (0.25, 0.75)], ids=["samples", "shares"])
 @pytest.mark.parametrize("sizes_of, one, both", [("participants", 0.45, 0.45), ("all", 0.375, 0.45)])
-def test_whose_sizes_gloss_weighs_with(sizes_of, one, both):
+def test_whose_sizes_gloss_weighs_with(sizes_of, one, both, n):
     """Minima 1 and 3, of 1 and 3 samples, β = 10, no radii. Client 1 alone: Δ = 0.3, −β σ = 0.15, its share is ¾.
 
     Both: ¼ · 0.1 + ¾ · 0.3 = 0.25 and −β σ = 0.2, whichever.
     """
     for ids, end in (([1], one), ([0, 1], both)):
-        f = QuadraticRounds(only(Gloss(rho=0.0, rho_l=0.0, sizes_of=sizes_of)), quadratic(1.0, 3.0), n=(1, 3))
-        f.s.samples = 4
+        f = QuadraticRounds(only(Gloss(rho=0.0, rho_l=0.0, sizes_of=sizes_of)), quadratic(1.0, 3.0), n=n)
         f.round(ids)
         assert f.s.w.item() == approx(end)
 

@@ -40,7 +40,7 @@ class Population:
     def server(self, method: Method, w: Tensor, b: Tensor) -> Server:
         """The server before the first round."""
         own = method.buffers("on_server", self.layout, w)
-        samples = int(self.sizes.sum())
+        samples = self.sizes.sum().item()  # sizes may be shares, such as 0.25
         return Server(w, b, own, t=0, N=self.clients, lr=self.server_lr, samples=samples, seed=self.seed)
 
     def cohort(self, method: Method, s: Server, ids: Sequence[int], rows: dict[str, Tensor], oracle: Oracle) -> Cohort:

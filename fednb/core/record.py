@@ -170,7 +170,7 @@ class Server(Record):
         t: int,
         N: int,
         lr: float,
-        samples: int = 1,
+        samples: float = 1,
         seed: int = 0,
     ) -> None:
         move = {"w": w, "b": b, "delta": torch.zeros_like(w), "step": torch.zeros_like(w)}

@@ -20,9 +20,15 @@ def norm(x: Tensor) -> Tensor:
     return torch.linalg.vector_norm(x, dim=-1, keepdim=True)
 
 
-def unit(x: Tensor) -> Tensor:
-    """x / ‖x‖, per client; zero where x is zero."""
-    return x / (norm(x) + TINY)
+def unit(x: Tensor, epsilon: float = TINY) -> Tensor:
+    """x / (‖x‖ + epsilon), per client: x / ‖x‖ but for an epsilon that released code adds; zero where x is zero."""
+    return x / (norm(x) + epsilon)
+
+
+def direction(x: Tensor) -> Tensor:
+    """x / ‖x‖ without any epsilon, per client; zero where x is zero."""
+    length = norm(x)
+    return x / torch.where(length == 0, 1.0, length)
 
 
 def dot(x: Tensor, y: Tensor) -> Tensor:
@@ -32,7 +38,7 @@ def dot(x: Tensor, y: Tensor) -> Tensor:
 
 def cos(x: Tensor, y: Tensor) -> Tensor:
     """The cosine of the angle between x and y, per client; zero where either is zero."""
-    return dot(unit(x), unit(y))
+    return dot(direction(x), direction(y))
 
 
 def clip(v: Tensor, most: float | Tensor | None) -> Tensor:

@@ -7,7 +7,9 @@ from torch import Tensor
 from fednb.core.readings import in_turn, when
 from fednb.core.record import Cohort, P, Server
 from fednb.core.rounds import ABOVE_0, AT_LEAST_0, FIRST_MODEL, Part, part
-from fednb.core.vectors import unit
+from fednb.core.vectors import direction, unit
+
+EPSILON = 1e-16  # of the clients in the released code; its server has none
 
 
 @part
@@ -45,7 +47,7 @@ class Gloss(Part):
 
     def perturb(self, k: Cohort, s: Server, delta: Tensor | None) -> Tensor:
         """δ ← ρ_l unit(∇L(w_k))"""
-        return k.rho_t * unit(k.grad(k.w))
+        return k.rho_t * unit(k.grad(k.w), EPSILON)
 
     def correct(self, k: Cohort, s: Server, v: Tensor) -> Tensor:
         """v ← v − σ_k + (w_k − w̃)/β"""
@@ -64,7 +66,7 @@ class Gloss(Part):
     def server_model(self, k: Cohort, s: Server) -> None:
         """step ← η_g Σ p_k Δ_k − β σ;  w̃ ← w + step − ρ_t unit(Σ p_k Δ_k)"""
         s.step = s.lr * s.delta - self.beta * s.sigma
-        s.w_sent = s.w + s.step - self.server_radius(s.t + 1) * unit(s.delta)
+        s.w_sent = s.w + s.step - self.server_radius(s.t + 1) * direction(s.delta)
 
     def server_radius(self, t: int) -> float:
         """ρ_t of the server"""
@@ -113,4 +115,4 @@ class GlossAllSizes(Gloss):
         """p_k ← p_k Σ n_k / n;  step ← η_g Σ p_k Δ_k − β σ;  w̃ ← w + step − ρ_t unit(Σ p_k Δ_k)"""
         s.delta = s.delta * (k.n.sum() / s.samples)
         s.step = s.lr * s.delta - self.beta * s.sigma
-        s.w_sent = s.w + s.step - self.server_radius(s.t + 1) * unit(s.delta)
+        s.w_sent = s.w + s.step - self.server_radius(s.t + 1) * direction(s.delta)

@@ -11,7 +11,7 @@ from fednb.base.streams import joint_seed, stream
 from fednb.core.readings import in_turn, nothing, when
 from fednb.core.record import Cohort, Server
 from fednb.core.rounds import AT_LEAST_0, SHARE, Part, part
-from fednb.core.vectors import cos, norm, unit
+from fednb.core.vectors import cos, direction, norm, unit
 
 
 @lru_cache(maxsize=4)
@@ -72,7 +72,7 @@ class ScamPilot(Part):
 
     def alignment(self, k: Cohort, s: Server) -> None:
         """c ← cos(R(−∇L(w + δ_pilot)), u)"""
-        k.c = cos(sketch(unit(-self.pilot_gradient(k)), self.d, joint_seed(s.seed, self.seed)), s.u)
+        k.c = cos(sketch(direction(-self.pilot_gradient(k)), self.d, joint_seed(s.seed, self.seed)), s.u)
 
     def adjustment(self, k: Cohort, s: Server) -> None:
         """h_adj ← h max(0, 1 − κ c)"""
@@ -80,7 +80,7 @@ class ScamPilot(Part):
 
     def server(self, k: Cohort, s: Server) -> None:
         """u ← R(step / ‖step‖)"""
-        s.u = sketch(unit(s.step), self.d, joint_seed(s.seed, self.seed))
+        s.u = sketch(direction(s.step), self.d, joint_seed(s.seed, self.seed))
 
     def pilot_gradient(self, k: Cohort) -> Tensor:
         """∇L(w + δ_pilot) on the first batch, δ_pilot = ½ ρ_max / (1 + α_ρ h) unit(∇L(w)); 0 without `sam`."""
@@ -97,7 +97,7 @@ class ScamPilotGradient(ScamPilot):
 
     def alignment(self, k: Cohort, s: Server) -> None:
         """c ← cos(R(∇L(w + δ_pilot)), u)"""
-        k.c = cos(sketch(unit(self.pilot_gradient(k)), self.d, joint_seed(s.seed, self.seed)), s.u)
+        k.c = cos(sketch(direction(self.pilot_gradient(k)), self.d, joint_seed(s.seed, self.seed)), s.u)
 
 
 @part
@@ -163,7 +163,7 @@ class ScamConflict(Part):
 
     def finish(self, k: Cohort, s: Server) -> None:
         """z_k ← R(Δ_k / ‖Δ_k‖)"""
-        k.z = sketch(unit(k.delta), self.d, joint_seed(s.seed, self.seed))
+        k.z = sketch(direction(k.delta), self.d, joint_seed(s.seed, self.seed))
 
     weigh = in_turn("damp", "renormalise")
 
@@ -180,10 +180,10 @@ class ScamConflict(Part):
         """In how many conflicting pairs each client has the shorter update, `[C, 1]`."""
         from sklearn.cluster import KMeans
 
-        z = unit(z)
+        z = direction(z)
         means = KMeans(min(self.clusters, len(z)), n_init=10, random_state=seed % 2**32)
         label = torch.from_numpy(means.fit_predict(z.double().cpu().numpy())).to(z.device)
-        seen, length = z if self.cosine_of == "summaries" else unit(move), norm(move)
+        seen, length = z if self.cosine_of == "summaries" else direction(move), norm(move)
         apart = (seen @ seen.T < 0) & (label[:, None] == label[None, :])
         return (apart & (length < length.T)).sum(-1, keepdim=True)
 
