@@ -55,6 +55,7 @@ PLACES = {("A", "x"): 1.0, ("B", "x"): 0.0, ("A", "y"): 5.0, ("B", "y"): 1.0, ("
 EVERY_KIND: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     "above": (PAIR, everywhere(A=3, B=2)),
     "each_above": (PAIR, everywhere(A=3, B=2)),
+    "some_above": (PAIR, everywhere(A=3, B=2)),
     "each_not_above": (PAIR, everywhere(A=1, B=2)),
     "not_above": (PAIR, everywhere(A=1, B=2)),
     "below": (PAIR, everywhere(A=1, B=2)),

@@ -544,8 +544,12 @@ def test_first_but_not_beyond_doubt_is_among_the_best():
 
 def test_behind_one_of_many_but_not_beyond_doubt_is_not_called_among_the_best():
     """Of six rivals one is ahead by its own interval, and not where six are looked at."""
-    rows = [scores({(name, 0.1): 70 + noise + 1.5 * (name == "B") for name, noise in zip("ABCDEFG", each, strict=True)}, i)
-            for i, each in enumerate([(0, 1, 0, -1, 0, 1, 0), (0, 0, -1, 0, 1, -1, 1), (0, -1, 1, 1, -1, 0, -1)])]  # fmt: skip
+    noise = [(0, 1, 0, -1, 0, 1, 0), (0, 0, -1, 0, 1, -1, 1), (0, -1, 1, 1, -1, 0, -1)]
+    means = {name: 70 + 1.5 * (name == "B") for name in "ABCDEFG"}
+    rows = [
+        scores({(name, 0.1): mean + more for (name, mean), more in zip(means.items(), each, strict=True)}, seed)
+        for seed, each in enumerate(noise)
+    ]
     table = pd.concat(rows)
     row = found(table, claim("first", 0, "accuracy", left="A"))
     assert row["effect"] == pytest.approx(-1.5) and row["high"] < 0 and row["rests_on"].endswith("B")

@@ -43,6 +43,10 @@ Here each sentence of theirs is a rule that numbers can fail, put to runs of our
 nothing ([how](../notebooks/across/05_how_we_judge.ipynb)). Only **paper scale**, the printed setting, says that a claim
 holds or does not; **laptop scale**, a small network on Fashion-MNIST, says seen, not seen or not clear. The sentences
 that a paper stands on are its headlines; all others are in the [map](README.md).
+
+An effect stands with its 90% interval in brackets, over pairs of runs with the same seed. Accuracy is that of a run's
+best round on the test set, as most of the papers' code reads it; FedSCAM's is that of its last round. Alpha says how
+much the clients' data differ: the smaller, the more. A name that ends in -S or -D stands on top of SCAFFOLD or FedDyn.
 """
 LACKING = f"""### What nobody can tell yet, and why
 
@@ -88,12 +92,14 @@ def report(every: dict[Paper, list[MapLine]], accounts: dict[str, list[Account]]
     day = max(each.day for each in written.values())
     own = {paper: found for paper, found in rows.items() if paper not in study}
     parts = [
-        HEAD.format(day=told(day)), "## In short\n", counts(rows), *decided(own), "### What explains the gains\n",
+        HEAD.format(day=told(day)), "## In short\n", counts(rows), *decided(rows), "### What explains the gains\n",
         *(line for paper in study for line in (f"{written[paper].text}\n", *picture(paper, rows[paper]))),
         LACKING,
         *(missing(paper, found, accounts.get(paper.id, [])) for paper, found in rows.items()),
         "\n## Printed numbers that contradict one another\n", *map(contradiction, printed), "",
         *(of_paper(paper, found, written[paper], accounts.get(paper.id, [])) for paper, found in own.items()),
+        *(line for paper in study
+          for line in (f"## {heading(paper)}\n", *table(rows[paper], accounts.get(paper.id, [])))),
     ]  # fmt: skip
     return "\n".join(parts)
 
@@ -180,7 +186,13 @@ def contradiction(each: Row) -> str:
 
 
 def of_paper(paper: Paper, rows: list[Row], written: Written, accounts: list[Account]) -> str:
-    """A paper: the paragraph, the picture, and its headline claims with what is missing of each at paper scale."""
+    """A paper: the paragraph, the picture, and its headline claims."""
+    text = f"{written.text} ({told(written.day)})\n"
+    return "\n".join([f"## {heading(paper)}\n", text, *picture(paper, rows), *table(rows, accounts)])
+
+
+def table(rows: list[Row], accounts: list[Account]) -> list[str]:
+    """The lines of a table of headline claims, with what is missing of each at paper scale."""
     cost = {claim: bill.cost for claim, bill in bills_of(accounts).items()}
     heads = ("claim", "verdict", "effect", "printed", "scale", "missing at paper scale: runs, time")
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
@@ -189,5 +201,4 @@ def of_paper(paper: Paper, rows: list[Row], written: Written, accounts: list[Acc
                  short(row["printed"]), f"{row['scale']}, n = {row['n']}" if row["n"] else "",
                  cost.get(row["claim"], ""))  # fmt: skip
         lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
-    text = f"{written.text} ({told(written.day)})\n"
-    return "\n".join([f"## {heading(paper)}\n", text, *picture(paper, rows), *lines, ""])
+    return [*lines, ""]

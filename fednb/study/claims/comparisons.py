@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import isfinite, log, nan
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,12 @@ def _compared(table: pd.DataFrame, claim: Claim, **how: Any) -> list[Seen]:
 def each_above(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """{measure} of {left} is above that of {right}, each above its own, by more than {tolerance}"""
     return _each_compared(table, claim)
+
+
+@rule("left", "right", paired=True, margin=True, options=True)
+def some_above(table: pd.DataFrame, claim: Claim) -> list[Seen]:
+    """{measure} of at least one of {left} is above that of {right}, each above its own, by more than {tolerance}"""
+    return [replace(seen, option=seen.pair) for seen in _each_compared(table, claim)]
 
 
 @rule("left", "right", paired=True)

@@ -103,7 +103,7 @@ def _printed(claim: Claim) -> tuple[list[Comparison], str]:
     if unfit := claim.unfit(mine):
         return [], f"cannot be judged: {unfit}"
     found = gathered([("printed", claim.seen(mine))])
-    if any(c.first.spread for c in found):  # one number of each: the settings are known, and how far seeds scatter is not
+    if any(c.first.spread for c in found):  # one number of each: how far seeds scatter is not known
         return [replace(c, d={}) for c in found], "no spread printed"
     return found, _on_paper(claim, found) if found else "no numbers printed"
 

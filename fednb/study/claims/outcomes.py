@@ -54,8 +54,9 @@ def wrong_by_chance(verdicts: Iterable[str]) -> str:
     '2 of these verdicts are for or against a sentence; on average at most 0.1 of them are wrong by chance (5 in 100)'
     """
     decided = sum(COLOURS.get(outcome_class(verdict)) in ("holds", "fails") for verdict in verdicts)
-    return (f"{decided} of these verdicts are for or against a sentence; on average at most {WRONG * decided:.2g} of them "
-            f"are wrong by chance ({100 * WRONG:.0f} in 100), more where some seeds scatter far more than others.")  # fmt: skip
+    return (f"{decided} of these verdicts are for or against a sentence; on average at most {WRONG * decided:.2g} of "
+            f"them are wrong by chance ({100 * WRONG:.0f} in 100), more where some seeds scatter far more than others."
+            )  # fmt: skip
 
 
 @dataclass(frozen=True)
