@@ -10,6 +10,7 @@ from contextlib import nullcontext
 
 import pytest
 
+import fednb as fn
 from fednb.base.files import Contents, DamagedFile
 from fednb.cli.commands import main
 from fednb.runs.grid import SCALES
@@ -43,6 +44,21 @@ def test_header_says_what_and_what_it_costs(name):
         assert f"| {scale} |" in text
     if "/" in name and not name.startswith(("explore/", "across/")):
         assert "**Claim.**" in text
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_header_counts_the_runs_of_its_grids(name, scale):
+    """What two grids share, and what is tuned besides, may be counted or not."""
+    said = re.search(rf"^\| {scale} \|.*?(\d+) runs\b", "".join(notebooks.cells(name)[0]["source"]), re.M)
+    if said is None:
+        return
+    sections = re.findall(r"sections = \[(.*)\]|paper\.page\((.*), scale=", "\n".join(code(name)))[0]
+    grids = (
+        fn.papers(name.partition("/")[0]).page(*ast.literal_eval(f"[{''.join(sections)}]"), scale=scale).grids.values()
+    )
+    cells = [cell for grid in grids for cell in grid.cells]
+    different = {repr((cell.setting, cell.method, cell.seed)) for cell in cells}
+    assert len(different) <= int(said[1]) <= len(cells) + sum(len(grid.trials) for grid in grids)
 
 
 def test_one_parameters_cell_comes_first(name):
