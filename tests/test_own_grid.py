@@ -76,9 +76,46 @@ BAD = [
     (lambda: fn.grid(SMALL, ["FedAvg"], tune={"FedX": {"lr": [1]}}), r"tune: no method 'FedX'; the methods are FedAvg"),
     (lambda: fn.tune(["FedAvg"], {"rho": [1]}), r"no method has a 'rho' that could be tuned"),
     (lambda: fn.tune(["FedAvg"], {}), r"tuning: nothing to try; say what, such as"),
+    (lambda: fn.tune(["FedSAM", "FedAvg"], {"rho": [1, 2]}), r"tuning: nothing to try for FedAvg; leave it out, or"),
+    (lambda: fn.tune(["FedSAM", "FedAvg"], {"FedSAM": {"rho": [1, 2]}}), r"tuning: nothing to try for FedAvg"),
+    (lambda: fn.grid(SMALL, ["FedAvg"], tune={"nonsense": [1, 2]}), r"no method has a 'nonsense' that could be tuned"),
+    (lambda: fn.grid(SMALL, ["FedAvg"], tune={"FedAvg": {"rho": [1, 2]}}), r"FedAvg has no 'rho' to tune, or it is"),
+    (
+        lambda: fn.grid(SMALL, ["FedAvg"], vary={"lr": [0.1, 0.2]}, tune={"lr": [0.3, 0.4]}),
+        r"FedAvg: 'lr' is both varied and tuned; leave it out of one",
+    ),
+    (
+        lambda: fn.grid(SMALL, ["FedSAM"], vary={"rho": [0.1, 0.2]}, tune={"rho": [0.3], "lr": [0.1]}),
+        r"FedSAM: 'rho' is both varied and tuned",
+    ),
+    (
+        lambda: fn.grid(SMALL, ["FedSAM"], vary={"rho": [0.1, 0.2]}, tune={"FedSAM": {"rho": [0.3]}}),
+        r"FedSAM: 'rho' is both varied and tuned",
+    ),
+    (lambda: fn.grid(SMALL, ["FedAvg"], vary={"batch": [20, 25], "lr": [0.1, 0.2, 0.1]}), r"grid: lr has 0.1 twice"),
+    (lambda: fn.grid(SMALL, ["FedSAM"], vary={"rho": [0.1, 1, 1.0]}), r"rho has 1.0 twice; leave one of them out"),
+    (lambda: fn.grid(SMALL, ["FedAvg"], tune={"lr": [0.1, 0.1]}), r"tune lr has 0.1 twice"),
+    (
+        lambda: fn.grid(SMALL, ["FedAvg"], vary={"partition": ["dirichlet(0.1)", "Dirichlet(alpha=0.1)"]}),
+        r"partition has Dirichlet\(alpha=0.1, minimum=10\) twice",
+    ),
     (lambda: standings(scores({"A": [1.0, 2.0]}), level=95), r"level = 95: must be above 0 and below 1, such as 0.95"),
     (lambda: fn.tune(["FedAvg"], {"lr": [1, 2]}, by="luck"), r"by = 'luck': must be one of test, held-out, validation"),
 ]
+
+
+def test_partitions_are_told_apart_by_alpha_or_by_their_texts():
+    """Equal texts, as lambdas have them, by their place in the list too."""
+
+    def tags(*partitions):
+        return [c.tags for c in fn.grid(SMALL, ["FedAvg"], vary={"partition": list(partitions)}, seeds=1).grid.cells]
+
+    one, fewer, other = (f"dirichlet(alpha={alpha}, minimum={n})" for alpha, n in ((0.6, 5), (0.6, 9), (0.1, 5)))
+    assert tags(one, other) == [{"dataset": "digits", "alpha": 0.6}, {"dataset": "digits", "alpha": 0.1}]
+    assert [t.get("partition") for t in tags(one, fewer, other)] == [one, fewer, other]
+    dealt = [lambda labels, clients, seed, by=by: np.arange(len(labels)) // by % clients for by in (1, 2)]
+    text = f"{__name__}:{dealt[0].__qualname__}"
+    assert [t["partition"] for t in tags(dealt[0], "iid", dealt[1])] == [f"{text} (1)", "iid", f"{text} (3)"]
 
 
 @pytest.mark.parametrize("make, said", BAD)
@@ -163,11 +200,22 @@ def test_a_tuning_curve_names_its_parameter_and_is_logarithmic_where_values_are_
         assert (axes.get_xlabel(), axes.get_xscale()) == ("lr", scale)
 
 
+def test_a_method_with_values_of_its_own_is_tuned_by_these():
+    methods = ["FedAvg", {"name": "FedSAM", "tune": {"rho": [0.1, 0.2]}}]
+    made = fn.grid(SMALL, methods, tune={"lr": [0.05, 0.1]}, seeds=1).grid
+    assert {c.label: c.tune for c in made.cells} == {"FedAvg": {"lr": [0.05, 0.1]}, "FedSAM": {"rho": [0.1, 0.2]}}
+
+
 def test_arrays_are_lists_of_values():
     made = fn.grid(
         SMALL, ["FedAvg"], vary={"lr": np.array([0.05, 0.1])}, tune={"batch": torch.tensor([20, 25])}, seeds=1
     )
     assert [c.tags["lr"] for c in made.grid.cells] == [0.05, 0.1] and len(made.grid.trials) == 4
+    dealt = [np.arange(100) % 4, np.arange(100) // 25]
+    for how in ({"vary": {"partition": dealt}}, {"tune": {"partition": dealt}}):
+        made = fn.grid(SMALL, ["FedAvg"], **how, seeds=1).grid
+        parts = {str(c.setting.partition) for c in (*made.cells, *(trial.cell for trial in made.trials))}
+        assert len({text for text in parts if text.startswith("listed-")}) == 2
 
 
 def test_where_all_values_diverge_nothing_is_at_an_edge_and_that_is_said(capsys):
@@ -222,12 +270,34 @@ def test_a_file_describes_a_grid_with_or_without_scales(tmp_path):
     assert {c.setting.rounds for c in grid_of_file(path, "smoke").cells} == {2}
     with pytest.raises(ValueError, match=r"mine.toml: is for the scales smoke; name one with --scale"):
         grid_of_file(path, "paper")
+    assert grid_of_file(path).scale == "smoke"
+    path.write_text(FILE + "[laptop]\nsetting = { rounds = 2 }\n")
+    with pytest.raises(ValueError, match=r"mine.toml: is for the scales laptop; name one with --scale"):
+        grid_of_file(path)
     path.write_text(FILE.replace("FedAvg", "FedAvgg"))
     with pytest.raises(ValueError, match=r"mine.toml: no method 'FedAvgg'; closest: FedAvg"):
         grid_of_file(path)
     path.write_text("setting = 3\nmethods = ['FedAvg']")
     with pytest.raises(ValueError, match=r"mine.toml: `setting` must be a table of settings"):
         grid_of_file(path)
+
+
+@pytest.mark.parametrize(
+    "more, said",
+    [
+        ("tune = { lr = [0.2, 0.3] }", r"FedAvg: 'lr' is both varied and tuned"),
+        ("sweep = { rho = [0.2, 0.3] }\ntune = { rho = [0.4] }", r"FedAvg: 'rho' is both varied and tuned"),
+        ("tune = { batch = [20, 20] }", r"tune batch has 20 twice"),
+        ("sweep = { rho = [0.2, 0.2] }", r"rho has 0.2 twice"),
+        ("cases = [{ vary = { batch = [20, 25, 20] } }]", r"batch has 20 twice"),
+        ("tune_seeds = [1, 1]", r"`tune_seeds` must be a list .* of at least 0, none twice, not \[1, 1\]"),
+        ("cases = [{ setting = { batch = 20 } }, {}]", r"two methods are called .*, or each case an entry of its own$"),
+    ],
+)
+def test_a_file_in_which_two_things_are_one_is_refused(more, said, tmp_path):
+    (tmp_path / "mine.toml").write_text(FILE + more)
+    with pytest.raises(ValueError, match=said):
+        grid_of_file(tmp_path / "mine.toml")
 
 
 def test_a_file_names_methods_by_import_path(tmp_path):
@@ -261,6 +331,7 @@ def test_the_command_runs_a_file_and_prints_its_table(tmp_path, capsys):
     [
         (["table1"], "is a grid by itself; name no others"),
         (["--base", "FedX"], "base = 'FedX': no such method"),
+        (["--scale", "smoke"], "mine.toml: has no table [smoke], it is the same at every scale; leave out --scale"),
         (["--methods", "FedX"], "no method 'FedX'"),
     ],
 )

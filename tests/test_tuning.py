@@ -79,6 +79,13 @@ def test_a_parameter_of_methods_is_tuned_where_it_is_not_given():
     assert {c.label for c in made.cells if c.waits} == {"FedSAM"}
 
 
+def test_a_case_that_varies_what_the_grid_tunes_says_so_of_its_methods():
+    """The grid's `tune` is not for a method with its own, be it empty."""
+    varied = {"case": 2, "vary": {"lr": [0.1, 0.2]}, "methods": [{"name": "FedAvg", "label": "plain", "tune": {}}]}
+    made = grid(methods=["FedAvg"], vary={}, tune_where={}, cases=[{"case": 1}, varied])
+    assert [(c.label, c.waits) for c in made.cells if c.seed == 3] == [("FedAvg", True)] + [("plain", False)] * 2
+
+
 def test_a_grid_without_tuning_is_what_it_was():
     plain = Grid.of("small", "smoke", {"setting": SETTING, "methods": ["FedAvg"]})
     assert plain.tuning is None and not plain.waiting and plain.tuned == "" and plain.settled() is plain
@@ -92,8 +99,12 @@ def test_a_grid_without_tuning_is_what_it_was():
         (dict(tune={"speed": [1, 2]}), r"no method has a 'speed' that could be tuned"),
         (dict(methods=[{"name": "FedAvg", "tune": {"rho": [1]}}]), r"FedAvg has no 'rho' to tune, or it is given"),
         (dict(methods=[{"name": "FedSAM", "rho": 1, "tune": {"rho": [1]}}]), r"FedSAM has no 'rho' to tune, or"),
+        (dict(vary=VARY | {"lr": [0.1, 0.2]}), r"FedAvg: 'lr' is both varied and tuned; leave it out of one of them"),
+        (dict(sweep={"rho": [0.2]}), r"FedSAM: 'rho' is both varied and tuned"),
+        (dict(tune={"lr": [0.1, 0.1]}), r"tune lr has 0.1 twice"),
         (dict(tune_by="luck"), r"`tune_by` must be test \| held-out \| validation, not 'luck'"),
         (dict(tune_seeds=[-1]), r"`tune_seeds` must be a list of whole numbers"),
+        (dict(seeds=[3, 4, 3]), r"`seeds` must be a list of whole numbers of at least 0, none twice"),
         (dict(tune_where={"alpha": 5}), r"`tune_where` leaves no setting to tune 'FedAvg' in"),
         (dict(tune={"lr": [-1]}), r"lr = -1: must be above 0"),
         (dict(methods=[{"name": "FedAvg", "scales": ["laptopp"]}]), r"`methods` must be a list"),

@@ -22,7 +22,7 @@ from fednb.cli.flower import add_flower
 from fednb.cli.grids import add_grid
 from fednb.cli.lab import add_lab
 from fednb.cli.lists import add_ls
-from fednb.cli.options import in_words, parsed, processes
+from fednb.cli.options import in_words, parameters_of, parsed, processes
 from fednb.cli.store import add_show, add_store
 from fednb.cli.tables import add_plan, add_verify
 from fednb.data import sources
@@ -108,7 +108,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_run(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("name", nargs="?", metavar="METHOD", help="same as --method")
-    verb.add_argument("--method", default="FedAvg", help="see `fednb ls methods`; or an import path of your own")
+    verb.add_argument("--method", help="see `fednb ls methods`; or an import path of your own; default FedAvg")
     verb.add_argument("-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"),
                       help="a parameter of the method, such as -p rho 0.05")  # fmt: skip
     verb.add_argument("--seed", type=int, default=0)
@@ -142,10 +142,12 @@ def _log(text: str) -> Callback:
 
 
 def do_run(asked: argparse.Namespace) -> int:
+    if asked.name is not None and asked.method is not None:
+        raise ValueError(f"run {shown(asked.name)} --method {shown(asked.method)}: name one method")
     given = {f.name: parsed(v) for f in fields(Setting) if (v := getattr(asked, f.name)) is not None}
     setting = Setting().but(**given)
-    named = method_of(asked.name or asked.method)
-    chosen = method(named, **{name: parsed(value) for name, value in asked.parameters})
+    named = method_of(asked.name or asked.method or "FedAvg")
+    chosen = method(named, **parameters_of(asked.parameters))
     if asked.export:
         check_writable("--export", export_path(asked.export))
     done = run(setting, chosen, asked.seed, engine=asked.engine, device=asked.device, workers=asked.workers,
@@ -167,7 +169,7 @@ def do_run(asked: argparse.Namespace) -> int:
 
 
 def do_notebook(asked: argparse.Namespace) -> int:
-    given = {name: parsed(value) for name, value in asked.parameters}
+    given = parameters_of(asked.parameters)
     if asked.scale not in SCALES:
         raise ValueError(f"scale = {asked.scale!r}: must be one of {', '.join(SCALES)}")
     if bool(asked.name) == asked.all:

@@ -10,7 +10,7 @@ from typing import Any
 
 from fednb.algorithms.catalogue import method
 from fednb.base.locks import Busy, lock
-from fednb.cli.options import parsed, processes
+from fednb.cli.options import parameters_of, processes
 from fednb.engines.setting import Setting
 from fednb.flower.config import Federated
 from fednb.flower.installed import need_flower
@@ -57,6 +57,8 @@ def do_flower(asked: argparse.Namespace) -> int:
         return _do_new(asked)
     if asked.folder is not None:
         raise ValueError(f"flower {asked.name} {asked.folder}: a folder belongs to `fednb flower new DIR`")
+    if asked.method is not None:
+        raise ValueError(f"flower {asked.name} --method {asked.method}: name one method")
     need_flower()
     config = config_of(asked, asked.name)
     folder = (asked.state or home() / "flower" / "here" / run_of(config).key).absolute()
@@ -79,11 +81,11 @@ def _do_new(asked: argparse.Namespace) -> int:
 
 def config_of(asked: argparse.Namespace, name: str) -> dict[str, Any]:
     """The configuration of a run; checked, so that what is wrong is said before anything is started."""
-    given = {field: parsed(value) for field, value in asked.settings}
+    given = parameters_of(asked.settings, "--set")
     given |= {"clients": asked.clients} | ({"rounds": asked.rounds} if asked.rounds is not None else {})
     if "participation" not in given:
         given["participation"] = 1.0
-    setting, parameters = Setting().but(**given), {field: parsed(value) for field, value in asked.parameters}
+    setting, parameters = Setting().but(**given), parameters_of(asked.parameters)
     chosen = method(method_of(name), **parameters)
     plain = setting.plain()
     config = {

@@ -14,7 +14,7 @@ from fednb.cli.tables import add_on, add_scale, chosen_of
 from fednb.engines import device_of, suits
 from fednb.runs.cluster.shards import Shard
 from fednb.runs.cluster.status import look_at, summary
-from fednb.runs.grid import Grid
+from fednb.runs.grid import SCALES, Grid
 from fednb.runs.own_grid import FILE
 from fednb.runs.together import Wanted
 from fednb.show.grids import Comparison
@@ -33,6 +33,7 @@ def add_grid(verb: argparse.ArgumentParser) -> None:
                       "own, with entries as in papers/<id>/grids")  # fmt: skip
     verb.add_argument("names", nargs="*", metavar="GRID", help="of a paper, such as table3")
     add_scale(verb)
+    verb.set_defaults(scale=None)  # a file may have none
     verb.add_argument("--jobs", type=processes, help="runs at a time, each in a process of its own; default: all in "
                       "this one, as many at once as a GPU favours")  # fmt: skip
     add_on(verb)
@@ -49,6 +50,8 @@ def do_grid(asked: argparse.Namespace) -> int:
     if asked.jobs is not None and asked.jobs < 1:
         raise ValueError(f"jobs = {asked.jobs}: must be at least 1")
     _refuse_mixtures(asked)
+    if asked.scale is None:
+        asked.scale = "" if asked.paper.endswith(FILE) else SCALES[0]
     if asked.paper.endswith(FILE):
         return _do_file(asked)
     if not asked.names:

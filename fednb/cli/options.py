@@ -33,6 +33,18 @@ def parsed(text: str) -> Any:
             return text
 
 
+def parameters_of(pairs: list[list[str]], option: str = "-p") -> dict[str, Any]:
+    """Parameters as typed, -p NAME VALUE several times; a name that stands there twice is refused.
+
+    >>> parameters_of([["rho", "0.05"], ["reading", "printed"]])
+    {'rho': 0.05, 'reading': 'printed'}
+    """
+    names = [name for name, _ in pairs]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"{option} {shown(twice[0])} is given {names.count(twice[0])} times; give it once")
+    return {name: parsed(value) for name, value in pairs}
+
+
 CHOICE = re.compile(r"argument (?P<what>.+?): invalid choice: (?P<given>.+?) \(choose from (?P<known>.+)\)", re.DOTALL)
 KIND = re.compile(r"argument (?P<what>.+?): invalid (?P<kind>\w+) value: (?P<given>.+)", re.DOTALL)
 KINDS = {"int": "must be a whole number", "float": "must be a number", "processes": "must be a whole number",

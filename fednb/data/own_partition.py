@@ -117,9 +117,13 @@ def _function_name(function: Callable[..., Any]) -> str:
 
 
 def parts_from(name: str, given: Any, clients: int | None = None) -> Parts:
-    """Each client's samples, from a list of them, a table of them, or one client for each sample (-1 for none)."""
+    """Each client's samples, from a list of them, a table of them, or one client for each sample (-1 for none).
+
+    Clients of a table that are called 0 to n - 1 have these numbers, in whatever order they stand there; other names
+    are numbered as they stand there.
+    """
     if isinstance(given, Mapping):
-        given = list(given.values())
+        given = _in_order(given)
     if isinstance(given, Tensor):
         given = given.cpu().numpy()
     if not isinstance(given, np.ndarray | list | tuple):
@@ -127,6 +131,12 @@ def parts_from(name: str, given: Any, clients: int | None = None) -> Parts:
     if len(given) and np.ndim(given[0]) == 0:
         return _by_client(_whole(name, given), clients)
     return tuple(_whole(f"{name}: client {i}", part) for i, part in enumerate(given))
+
+
+def _in_order(table: Mapping[Any, Any]) -> list[Any]:
+    """What a table has of each client, in the order of their numbers where their names are 0 to n - 1."""
+    named, numbers = {str(name): part for name, part in table.items()}, [str(i) for i in range(len(table))]
+    return [named[number] for number in numbers] if set(named) == set(numbers) else list(table.values())
 
 
 def _whole(name: str, values: Any) -> np.ndarray:

@@ -13,6 +13,7 @@ from fednb.base.checks import MOST_SEED, is_number, is_text, is_whole
 from fednb.base.inputs import shown
 from fednb.core.rounds import Method
 from fednb.data.sources import title
+from fednb.data.split import Partition
 from fednb.engines.setting import Setting
 from fednb.runs.probes import Probe
 
@@ -83,7 +84,8 @@ def _is_method(value: Any) -> bool:
 
 
 def _are_seeds(value: Any) -> bool:
-    return isinstance(value, list) and len(value) > 0 and all(is_whole(seed, 0, MOST_SEED) for seed in value)
+    whole = isinstance(value, list) and len(value) > 0 and all(is_whole(seed, 0, MOST_SEED) for seed in value)
+    return whole and len(set(value)) == len(value)
 
 
 def _is_plain(value: Any) -> bool:
@@ -103,9 +105,9 @@ FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "sweep": ("a table of lists, none of them empty", _lists),
     "tune": ("a table of lists, none of them empty", _lists),
     "tune_by": (" | ".join(RULES), lambda v: v in RULES),
-    "tune_seeds": ("a list of whole numbers of at least 0", _are_seeds),
+    "tune_seeds": ("a list of whole numbers of at least 0, none twice", _are_seeds),
     "tune_where": ("a table of values, or of lists of them", _are_tags),
-    "seeds": ("a list of whole numbers of at least 0", _are_seeds),
+    "seeds": ("a list of whole numbers of at least 0, none twice", _are_seeds),
     "probe": (f"a table of {', '.join(PROBE)}", lambda v: isinstance(v, dict) and set(v) <= set(PROBE)),
     "sums": ("a table of tables of texts",
              lambda v: all(isinstance(text, str) for axis in v.values() for text in axis.values())),
@@ -184,14 +186,49 @@ def _cells(
     where: str, base: Setting, described: dict[str, Any], tags: dict[str, Any], seeds: list[int]
 ) -> Iterator[Cell]:
     """The runs of one case: its settings times its methods times the seeds."""
-    base, vary = base.but(**described.get("setting", {})), described.get("vary", {})
-    settings = [base.but(**dict(zip(vary, values, strict=True))) for values in product(*vary.values())]
+    base = base.but(**described.get("setting", {}))
+    for name, values in described.get("sweep", {}).items():
+        _each_once(where, name, [*filter(_is_plain, values)])
+    settings = list(_varied(where, base, described.get("vary", {})))
     rows = [row for entry in described["methods"] for row in _rows(where, entry, described)]
-    for setting in settings:
+    for setting, varied in settings:
         for row in rows:
-            found = {"dataset": title(setting.data), **tags, **_tags(setting, vary, settings), **row.swept}
+            found = {"dataset": title(setting.data), **tags, **varied, **row.swept}
             own = setting.but(**row.own)
             yield from (Cell(own, row.method, seed, found, row.label, row.tune) for seed in seeds)
+
+
+def _each_once(where: str, name: str, values: list[Any]) -> None:
+    """Refuse a list in which a value stands twice."""
+    if twice := [value for at, value in enumerate(values) if values.index(value) < at]:
+        raise BadGrid(f"{where}: {name} has {shown(twice[0])} twice; leave one of them out")
+
+
+def _varied(where: str, base: Setting, vary: dict[str, list[Any]]) -> Iterator[tuple[Setting, dict[str, Any]]]:
+    """The settings that `vary` makes of a base, all values with all, each with its tags."""
+    settings = [base.but(**dict(zip(vary, values, strict=True))) for values in product(*vary.values())]
+    used, step = {}, len(settings)
+    for name, values in vary.items():
+        step //= len(values)
+        used[name] = [getattr(setting, name) for setting in settings[::step][: len(values)]]  # nothing else differs
+        _each_once(where, name, used[name])
+    partitions = used.pop("partition", [])
+    told = _partition_tags(partitions)
+    for setting in settings:
+        tags = {name: getattr(setting, name) for name in used}
+        yield setting, tags | (told[partitions.index(setting.partition)] if partitions else {})
+
+
+def _partition_tags(partitions: list[Partition]) -> list[dict[str, Any]]:
+    """The tag of each of several partitions: alpha where they are of one kind and no two share it, else the text.
+
+    Equal texts, such as those of two lambdas, are followed by their place in the list.
+    """
+    alphas = [getattr(partition, "alpha", None) for partition in partitions]
+    if None not in alphas and len({*map(type, partitions)}) == 1 and len({*alphas}) == len(alphas):
+        return [{"alpha": alpha} for alpha in alphas]
+    texts = [str(partition) for partition in partitions]
+    return [{"partition": text if texts.count(text) == 1 else f"{text} ({at})"} for at, text in enumerate(texts, 1)]
 
 
 @dataclass(frozen=True)
@@ -211,24 +248,24 @@ def _rows(where: str, entry: str | dict[str, Any], described: dict[str, Any]) ->
     label, own, tune = about.pop("label", ""), about.pop("setting", {}), about.pop("tune", None)
     about.pop("scales", None)
     made, sweep = method(**about), described.get("sweep", {})
-    parameters = made.parameters()
+    label, parameters = label or made.name, made.parameters()
     names = [name for name in sweep if name in parameters and name not in about]
-    given = {*about, *own, *names}
-    open_to = {name for name in (*SHARED, *parameters) if name not in given}
-    if tune and (unknown := [name for name in tune if name not in open_to]):
-        raise BadGrid(f"{where}: {label or made.name} has no {shown(unknown[0])} to tune, or it is given")
-    wanted = described.get("tune", {}) if tune is None else tune
-    mine = {name: values for name, values in wanted.items() if name in open_to}
+    open_to = {*SHARED, *parameters} - {*about, *own, *names}
+    tuned = _tuned(f"{where}: {label}", tune, described, open_to)
     for values in product(*(sweep[name] for name in names)):
         swept = dict(zip(names, values, strict=True))
-        yield Row(label or made.name, made.but(**swept), own, swept, mine)
+        yield Row(label, made.but(**swept), own, swept, tuned)
 
 
-def _tags(setting: Setting, vary: dict[str, Any], settings: list[Setting]) -> dict[str, Any]:
-    """The values that vary. Partitions of one kind are told apart by alpha, others by their text."""
-    tags = {name: getattr(setting, name) for name in vary}
-    if "partition" in tags:
-        alpha = getattr(setting.partition, "alpha", None) if len({type(s.partition) for s in settings}) == 1 else None
-        tags.pop("partition")
-        tags |= {"partition": str(setting.partition)} if alpha is None else {"alpha": alpha}
-    return tags
+def _tuned(
+    where: str, own: dict[str, list[Any]] | None, described: dict[str, Any], open_to: set[str]
+) -> dict[str, list[Any]]:
+    """What is tuned for a method: its own `tune`, all of it, or what the method is open to of the grid's."""
+    tune = described.get("tune", {}) if own is None else own
+    if both := [name for name in tune if name in {**described.get("vary", {}), **described.get("sweep", {})}]:
+        raise BadGrid(f"{where}: {shown(both[0])} is both varied and tuned; leave it out of one of them")
+    if own and (unknown := [name for name in own if name not in open_to]):
+        raise BadGrid(f"{where} has no {shown(unknown[0])} to tune, or it is given")
+    for name, values in tune.items():
+        _each_once(where, f"tune {name}", [*filter(_is_plain, values)])
+    return {name: values for name, values in tune.items() if name in open_to}

@@ -16,7 +16,7 @@ from fednb.base.imports import imported, is_import_path
 from fednb.base.inputs import BadFile, one_line, read_toml, shown
 from fednb.core.rounds import Method, Part
 from fednb.engines.setting import Setting
-from fednb.runs.cells import SCALES, SHARED, BadGrid, Cell, cells_of
+from fednb.runs.cells import SCALES, BadGrid, Cell, cells_of
 from fednb.runs.grid import Grid
 from fednb.runs.probes import Probe
 from fednb.runs.tuning import trials_of
@@ -31,11 +31,15 @@ Values = Mapping[str, Any]
 def grid_of_file(path: Path, scale: str = "", seeds: list[int] | None = None) -> Grid:
     """The grid that a TOML file describes with the entries of papers' grids: setting, methods, vary, seeds, tune, ...
 
-    Tables [smoke], [laptop] and [paper], where the file has them, are for one scale each; the rest is for all. A method
-    may be an import path, such as "my_package.ideas:mine".
+    Tables [smoke], [laptop] and [paper], where the file has them, are for one scale each; the rest is for all. A file
+    with [smoke] has that scale where none is named; one without such tables has no scale. A method may be an import
+    path, such as "my_package.ideas:mine".
     """
     described = read_toml(path)
     scales = [each for each in SCALES if each in described]
+    if scale and not scales:
+        raise BadFile(path, f"has no table [{scale}], it is the same at every scale; leave out --scale")
+    scale = scale or SCALES[0]
     if scales and scale not in scales:
         raise BadFile(path, f"is for the scales {', '.join(scales)}; name one with --scale")
     own = described.get(scale, {})
@@ -65,11 +69,12 @@ def made_grid(
 ) -> Grid:
     """A grid from its description; refused where methods share a label, or are tuned with unequal budgets."""
     cells = cells_of(name, scale, described, seeds)
+    case = ", or each case an entry of its own" if "cases" in described else ""
     taken: dict[tuple[Any, ...], Cell] = {}
     for cell in cells:
         place = (cell.label, cell.seed, *sorted((k, str(v)) for k, v in cell.tags.items()))
         if place in taken:
-            raise BadGrid(f"{name}: two methods are called {shown(cell.label)}; give each a label of its own")
+            raise BadGrid(f"{name}: two methods are called {shown(cell.label)}; give each a label of its own{case}")
         taken[place] = cell
     _equal_budgets(name, cells)
     probe = Probe(**described["probe"]) if "probe" in described else probe
@@ -94,20 +99,20 @@ def fields_of(setting: Setting | Mapping[str, Any]) -> dict[str, Any]:
     return dict(setting)
 
 
-def entries_of(methods: Methods, tune: Values | None) -> list[dict[str, Any]]:
-    """The methods of a grid as its description has them, each with what is tuned for it."""
+def methods_and_tune(methods: Methods, tune: Values | None) -> dict[str, Any]:
+    """The entries `methods` and `tune` of a grid's description. tune: by parameter, or by method and parameter."""
     if isinstance(methods, str | Method | Part) or not isinstance(methods, Iterable):
         methods = [methods]
     pairs = methods.items() if isinstance(methods, Mapping) else [("", each) for each in methods]
     entries = [_entry(label, each) for label, each in pairs]
     if not entries:
         raise BadGrid("methods: name one at least, such as fn.grid(setting, ['FedAvg', 'FedSAM'])")
-    if not tune:
-        return entries
-    own = all(isinstance(values, Mapping) for values in tune.values())
-    if own and (unknown := [label for label in tune if label not in [e["label"] for e in entries]]):
+    if not tune or not all(isinstance(values, Mapping) for values in tune.values()):
+        return {"methods": entries, "tune": _lists(tune or {})}
+    if unknown := [label for label in tune if label not in [e["label"] for e in entries]]:
         raise BadGrid(f"tune: no method {shown(unknown[0])}; the methods are {', '.join(e['label'] for e in entries)}")
-    return [entry | {"tune": _lists(tune.get(entry["label"], {}) if own else tune, entry)} for entry in entries]
+    own = {label: {"tune": _lists(values)} for label, values in tune.items()}
+    return {"methods": [entry | own.get(entry["label"], {}) for entry in entries]}
 
 
 def listed(values: Any) -> Any:
@@ -115,11 +120,9 @@ def listed(values: Any) -> Any:
     return values.tolist() if isinstance(values, np.ndarray | Tensor) else values
 
 
-def _lists(values: Values, entry: dict[str, Any]) -> dict[str, list[Any]]:
-    """What is tuned for one method: parameters of other methods are left out."""
-    known = (*SHARED, *entry["name"].parameters())
-    given = {*entry, *entry.get("setting", {})}
-    mine = {k: listed(v) for k, v in values.items() if k in known and k not in given}
+def _lists(values: Values) -> dict[str, list[Any]]:
+    """The values to try of each parameter."""
+    mine = {k: listed(v) for k, v in values.items()}
     if wrong := [k for k, v in mine.items() if isinstance(v, str) or not isinstance(v, Sequence) or not v]:
         raise BadGrid(f"tune {wrong[0]} = {shown(mine[wrong[0]])}: must be a list of values to try")
     return {k: list(v) for k, v in mine.items()}

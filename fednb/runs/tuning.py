@@ -43,7 +43,7 @@ def trials_of(where: str, cells: tuple[Cell, ...], described: dict[str, Any]) ->
     described: the grid's description, whose own first seed is tried where it has no `tune_seeds`.
     """
     if idle := [name for name in described.get("tune", {}) if not any(name in cell.tune for cell in cells)]:
-        raise BadGrid(f"{where}: no method has a {shown(idle[0])} that could be tuned")
+        raise BadGrid(f"{where}: no method has a {shown(idle[0])} that could be tuned, or it is given")
     tuned = [cell for cell in cells if cell.tune and cell.seed == cells[0].seed]
     chosen = [cell for cell in tuned if _fits(cell.tags, described.get("tune_where", {}))]
     if lost := {cell.label for cell in tuned} - {cell.label for cell in chosen}:

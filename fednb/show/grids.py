@@ -17,7 +17,7 @@ from fednb.metrics.tidy import run_columns
 from fednb.runs.cells import RULES, SHARED, BadGrid, Cell
 from fednb.runs.experiment import Run
 from fednb.runs.grid import Grid
-from fednb.runs.own_grid import Methods, Values, entries_of, fields_of, listed, made_grid
+from fednb.runs.own_grid import Methods, Values, fields_of, listed, made_grid, methods_and_tune
 from fednb.runs.probes import Probe
 from fednb.runs.tuning import Choice, choices_of, curves
 from fednb.study.standings import LEVEL, as_latex, settings_of, standings
@@ -172,7 +172,7 @@ def grid(
         raise BadGrid(f"{name}: vary {wrong[0]} = {shown(vary[wrong[0]])}: must be a list of values")
     described: dict[str, Any] = {
         "setting": fields_of(setting),
-        "methods": entries_of(methods, tune),
+        **methods_and_tune(methods, tune),
         "vary": {k: list(v) for k, v in vary.items() if k in SHARED},
         "sweep": {k: list(v) for k, v in vary.items() if k not in SHARED},
         "seeds": whole_seeds(range(seeds) if isinstance(seeds, int) else list(seeds)),
@@ -261,15 +261,14 @@ def tune(
     if by not in RULES:
         raise BadGrid(f"{name}: by = {shown(by)}: must be one of {', '.join(RULES)}")
     known = whole_seeds(range(seeds) if isinstance(seeds, int) else list(seeds))
-    described = {"setting": fields_of(setting or Setting()), "methods": entries_of(methods, values), "seeds": known[:1],
+    described = {"setting": fields_of(setting or Setting()), **methods_and_tune(methods, values), "seeds": known[:1],
                  "tune_by": by, "tune_seeds": known}  # fmt: skip
     made = made_grid(name, described)
-    used = {parameter for cell in made.cells for parameter in cell.tune}
-    asked = {k for k, v in values.items() if not isinstance(v, Mapping)}
-    if idle := sorted(asked - used):
-        raise BadGrid(f"{name}: no method has a {shown(idle[0])} that could be tuned, or it is given")
-    if not used:
+    if not made.trials:
         raise BadGrid(f'{name}: nothing to try; say what, such as {{"lr": [0.03, 0.1, 0.3]}}')
+    if idle := [cell.label for cell in made.cells if not cell.tune]:
+        raise BadGrid(f"{name}: nothing to try for {idle[0]}; leave it out, or give values by method: "
+                      f"{{{idle[0]!r}: {{...}}, ...}}")  # fmt: skip
     return Tuning(made)
 
 
