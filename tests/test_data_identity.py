@@ -8,6 +8,7 @@ from test_data_domains import write_domains
 from test_experiment import interrupted
 
 from fednb.algorithms.catalogue import method
+from fednb.data import identity as data_identity
 from fednb.data import sources
 from fednb.data.identity import OtherSamples, extent, identity
 from fednb.data.sources import load
@@ -30,7 +31,6 @@ def change(place):
     shutil.rmtree(place)
     write_domains(place, each=6)
     sources.held.cache_clear()
-    extent.cache_clear()
 
 
 def test_a_run_writes_down_what_it_had(folder):
@@ -81,6 +81,86 @@ def test_an_interrupted_run_is_compared_thoroughly(folder):
     del load("domains").__dict__["fingerprint"]
     with pytest.raises(OtherSamples):
         run(SETTING, "FedAvg", progress=False)
+
+
+def exchange(place):
+    """Two images change places: files of the same names, as many bytes as before, and other samples."""
+    one, other = (place / "photo" / name / "0.png" for name in ("desk", "pen"))
+    held = one.read_bytes(), other.read_bytes()
+    one.write_bytes(held[1])
+    other.write_bytes(held[0])
+
+
+def forget():
+    """What another process would not have in memory."""
+    sources.held.cache_clear()
+    for known in (data_identity._looks, data_identity._current, data_identity._notes):
+        known.clear()
+
+
+@pytest.mark.parametrize("process", ["this process", "another"])
+def test_files_of_the_same_size_are_not_taken_for_the_same(folder, process):
+    place = write_domains(folder / "domains")
+    before = run(SETTING, "FedAvg", progress=False)
+    exchange(place)
+    if process == "another":
+        forget()
+    with pytest.raises(OtherSamples, match=before.about["data"]["sha256"]):
+        run(SETTING, "FedAvg", progress=False)
+    assert before.about["data"]["files"] == extent(str(place))
+    exchange(place)
+    assert run(SETTING, "FedAvg", progress=False).key == before.key
+
+
+@pytest.mark.parametrize("process", ["this process", "another"])
+def test_a_new_run_has_the_files_as_they_are_now(folder, process):
+    """Also where they were loaded before the first run; and no run is gone on from that had them as they were."""
+    place = write_domains(folder / "domains")
+    first = load("domains").fingerprint
+    exchange(place)
+    short = run(SETTING.but(rounds=1), "FedAvg", progress=False)
+    assert short.about["data"]["sha256"] != first
+    exchange(place)
+    if process == "another":
+        forget()
+    longer = run(SETTING, "FedAvg", progress=False)
+    assert longer.about["data"]["sha256"] == first and "went_on_from" not in longer.about
+
+
+def test_a_longer_run_asks_what_was_read_and_not_how_large_it_is(folder, capsys):
+    """The shorter run's record is of other samples in as many bytes."""
+    write_domains(folder / "domains")
+    short = run(SETTING.but(rounds=1), "FedAvg", progress=False)
+    short.entry.describe(short.about | {"data": short.about["data"] | {"sha256": "0" * 32}})
+    assert "went_on_from" not in run(SETTING, "FedAvg", progress=False).about
+    assert f"run {short.key} is not gone on from" in capsys.readouterr().err
+
+
+def test_another_process_need_not_read_what_was_read_once(folder, monkeypatch):
+    write_domains(folder / "domains")
+    before = run(SETTING, "FedAvg", progress=False)
+    forget()
+    monkeypatch.setattr(sources, "held", lambda *a: pytest.fail("data were loaded"))
+    assert run(SETTING, "FedAvg", progress=False).key == before.key
+
+
+def test_without_a_note_the_samples_are_read_once_more(folder, monkeypatch):
+    """A store that came from another machine, or one from before there were notes; then they are noted."""
+    write_domains(folder / "domains")
+    before = run(SETTING, "FedAvg", progress=False)
+    (folder / data_identity.NOTES).unlink()
+    forget()
+    assert run(SETTING, "FedAvg", progress=False).key == before.key
+    assert (folder / data_identity.NOTES).is_file()
+
+
+def test_many_files_are_not_looked_at_for_every_run(folder, monkeypatch):
+    place = write_domains(folder / "domains")
+    monkeypatch.setattr(data_identity, "MANY", 10)
+    forget()
+    before = extent(str(place))
+    monkeypatch.setattr(data_identity.os, "walk", lambda *a, **k: pytest.fail("looked again"))
+    assert extent(str(place)) == before
 
 
 def test_the_same_samples_in_another_folder_are_the_same(folder, tmp_path_factory, monkeypatch):

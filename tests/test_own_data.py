@@ -8,6 +8,7 @@ from PIL import Image
 
 import fednb as fn
 from fednb.algorithms.catalogue import method
+from fednb.data.identity import OtherSamples
 from fednb.data.sources import BadData, find, load, names
 from fednb.engines.problem import class_counts, clients_of, data_of, problem_of
 from fednb.engines.setting import Setting
@@ -308,6 +309,21 @@ def test_the_content_is_in_the_key():
     assert key() not in seen
     fn.add_data("mine", train=(torch.from_numpy(X), Y.tolist()), test=TEST)
     assert key() == seen[-1]
+
+
+def test_a_run_tells_of_the_clients_that_it_had(tmp_path, monkeypatch):
+    """Not of those that other data under the same name would make."""
+    monkeypatch.setenv("FEDNB_STORE", str(tmp_path))
+    fn.add_data("mine", (X, Y), TEST)
+    setting = Setting(data="mine", partition="iid", clients=2, participation=1.0, rounds=1, epochs=1)
+    held, asked = (fn.run(setting, "FedAvg", progress=False) for _ in range(2))
+    classes = asked.clients["classes"].tolist()
+    fn.add_data("mine", (X, np.sort(Y)), TEST)
+    with pytest.raises(OtherSamples, match=f"run {held.key} .*'mine'.* has the name now .*fn.add_data"):
+        held.clients  # noqa: B018
+    assert asked.clients["classes"].tolist() == classes
+    fn.add_data("mine", (X, Y), TEST)
+    assert held.clients["classes"].tolist() == classes
 
 
 def test_corruptions_are_for_images_of_whole_numbers():

@@ -17,8 +17,10 @@ from fednb.engines import Loop, Stacked, choose, pool
 from fednb.engines.objective import Objective
 from fednb.engines.problem import problem_of
 from fednb.engines.setting import Setting
+from fednb.metrics.sample import sample_of
 from fednb.models import BadModel, build
 from fednb.runs.keys import identify, key_of
+from fednb.runs.result import OtherModel
 
 pytestmark = pytest.mark.usefixtures("own_names")
 FEW = dict(samples=120, clients=3, participation=1.0, rounds=2, epochs=1, batch=20, partition="iid")
@@ -227,6 +229,47 @@ def test_code_layers_and_first_weights_are_in_the_key():
     assert len(set(seen)) == 5
     fn.add_model("mine", from_source(SOURCE.replace("return", "# a remark\n        return")))
     assert key() == seen[0]
+
+
+def test_the_order_of_given_weights_is_none_of_the_key(capsys):
+    """A file has another order than the dictionary that was written into it."""
+    state = Net(10, (1, 8, 8)).state_dict()
+    fn.add_model("mine", Net, state)
+    before = key()
+    fn.add_model("mine", Net, dict(reversed(state.items())))
+    assert key() == before and capsys.readouterr().err == ""
+
+
+class Negative(Net):
+    def forward(self, x):
+        return -super().forward(x)
+
+
+@pytest.mark.parametrize("how", ["code", "module"])
+def test_a_run_never_gives_its_weights_to_another_model(how, tmp_path):
+    """One with as many weights that was entered later: refused, until the former has the name again."""
+    former, later = (Net, Negative) if how == "code" else (kind(10, (1, 8, 8)) for kind in (Net, Negative))
+    x = torch.ones(1, 1, 8, 8)
+    fn.add_model("mine", former)
+    done = fn.run(setting(), "FedAvg", progress=False)
+    answer = done.model()(x)
+    fn.add_model("mine", later)
+    for ask in (done.model, done.state_dict, lambda: done.export(tmp_path / "a.safetensors")):
+        with pytest.raises(OtherModel, match=f"run {done.key} was made with another model 'mine' .*fn.add_model"):
+            ask()
+    with pytest.raises(OtherModel, match=f"run {done.key} was made with another model"):
+        sample_of(done, device="cpu")
+    assert not (tmp_path / "a.safetensors").exists()
+    fn.add_model("mine", former)
+    assert torch.equal(done.model()(x), answer)
+
+
+def test_a_run_from_before_fingerprints_gives_its_model():
+    fn.add_model("mine", Net)
+    done = fn.run(setting(), "FedAvg", progress=False)
+    done.entry.describe({name: value for name, value in done.about.items() if name != "model"})
+    assert fn.run(setting(), "FedAvg", progress=False).model()(torch.ones(1, 1, 8, 8)).shape == (1, 10)
+    assert "model" not in fn.run(setting().but(model="cnn-small"), "FedAvg", progress=False).about
 
 
 def test_what_a_builder_names_counts_too():

@@ -60,6 +60,19 @@ def test_lists_tables_arrays_and_files_are_one_partition_and_one_key(tmp_path):
     assert split("mine") == split(PARTS) and key("mine") == key(PARTS)
 
 
+def test_clients_called_by_their_numbers_have_these_numbers_in_any_order(tmp_path):
+    """Other names, of which some may be numbers, are numbered as they stand there."""
+    (tmp_path / "a.json").write_text(json.dumps({"2": PARTS[2], "0": PARTS[0], "1": PARTS[1]}))
+    np.savez(tmp_path / "a.npz", **{"1": np.array(PARTS[1]), "0": np.array(PARTS[0]), "2": np.array(PARTS[2])})
+    table = {1: PARTS[1], 2: PARTS[2], 0: PARTS[0]}
+    for way in (tmp_path / "a.json", str(tmp_path / "a.npz"), table):
+        assert split(way) == [[0, 3, 5], [1, 4], [2]] and key(way) == key(PARTS)
+    for names in ("cba", "132", ("1", "0", "x")):
+        assert split(dict(zip(names, PARTS, strict=True))) == [[0, 3, 5], [1, 4], [2]]
+    many = {str(i): [i] for i in (*range(1, 12), 0)}
+    assert split(many, 12, 12) == [[i] for i in range(12)]
+
+
 def test_a_function_deals_by_labels_clients_and_seed():
     assert split(by_hand) == [[0, 3], [1, 4], [2, 5]]
     assert split(mixed, 40, seed=1) != split(mixed, 40, seed=2) == split(mixed, 40, seed=2)
@@ -152,6 +165,31 @@ def test_another_split_is_another_key():
     seen = [key(each) for each in (one, [[0, 2], [1, 3], [4, 5]], one[::-1], by_hand, mixed, "iid")]
     assert len(set(seen)) == len(seen)
     assert key([[1, 0], [2, 3], [5, 4]]) == seen[0]  # order within a client is nobody's business
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.csv", "a.npz"])
+def test_a_file_that_is_changed_is_read_again(name, tmp_path, capsys):
+    """Its samples, and so its key, are others at once; a setting that was made before stays what it was."""
+    first, other = [0, 1, 2, 0, 1, 0], [0, 1, 2, 0, 0, 1]
+
+    def write(client):
+        if name == "a.npz":
+            np.savez(tmp_path / name, client=np.array(client))
+        else:
+            (tmp_path / name).write_text(
+                json.dumps(client) if name == "a.json" else "client\n" + "\n".join(map(str, client))
+            )
+
+    seen, text = [], str(tmp_path / name)
+    for client in (first, first, other, first):
+        write(client)
+        before = Setting(partition=text, clients=3)
+        seen.append(key(text))
+        assert split(text) == [np.flatnonzero(np.array(client) == i).tolist() for i in range(3)]
+    assert seen[0] == seen[1] == seen[3] != seen[2]
+    assert capsys.readouterr().err == 2 * f"fednb: partition {text!r} has changed since it was read; it is read again\n"
+    write(other)
+    assert key(before.partition) == key(first) != key(text)
 
 
 def test_settings_with_own_partitions_are_compared_and_hashed():

@@ -3,6 +3,9 @@
 What belongs to the package goes by its name. What comes from outside, a class written in a notebook say, goes by what
 Python would execute: bytecode, constants, defaults, what it closes over, the globals that it names, its bases. Source
 text is not asked: a file that was edited after its import no longer says what is running.
+
+What is installed in site-packages goes by its name alone, without its version, unless it extends the package's classes:
+a run is not made again when a private package there has changed. Code that still changes is better left uninstalled.
 """
 
 from __future__ import annotations
@@ -11,14 +14,11 @@ import dis
 import functools
 import hashlib
 import importlib
-import importlib.util
-import sys
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 
 from fednb.base.declared import settled
+from fednb.base.origins import PACKAGE, installed, is_found, is_users, root_of, unwrapped
 
-PACKAGE = __name__.partition(".")[0]
 OF_THE_CLASS = frozenset(  # what every class has, or what says nothing about what it does
     ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__", "__dataclass_fields__",
      "__dataclass_params__", "__match_args__", "__firstlineno__", "__static_attributes__", "__abstractmethods__",
@@ -57,7 +57,7 @@ def is_outside(x: Any) -> bool:
     while isinstance(x, functools.partial):
         x = x.func
     x = x if isinstance(x, type | types.FunctionType) else type(x)
-    return _top(x.__module__) != PACKAGE
+    return root_of(x.__module__) != PACKAGE
 
 
 class _Reader:
@@ -85,12 +85,13 @@ class _Reader:
         for kind, read in READERS:
             if isinstance(x, kind):
                 return read(self, x)
-        if hasattr(x, "__wrapped__"):
-            return {"wraps": self.read(x.__wrapped__)}
         return self._object(x)
 
     def _fields(self, x: Any) -> Any:
-        """A dataclass by its fields: labels never count, quiet ones only where they are not the default."""
+        """A dataclass by its class and fields: labels never count, quiet ones only where they are not the default.
+
+        What an instance has beside its fields counts too, unless its class is the package's or works it out itself.
+        """
         with self._inside(x) as met:
             if met is not None:
                 return met
@@ -98,7 +99,13 @@ class _Reader:
             own = {f.name: self.read(settled(f.type, getattr(x, f.name))) for f in counted}
             known = {f.name for f in fields(x)}
             patched = {n: self.read(v) for n, v in getattr(x, "__dict__", {}).items() if n not in known and callable(v)}
-            return {"is": self.read(type(x)), **own} | ({"patched": patched} if patched else {})
+            found = {"is": self.read(type(x)), **own} | ({"patched": patched} if patched else {})
+            if root_of(type(x).__module__) == PACKAGE:
+                return found
+            skipped = {*known, *patched, *_worked_out(type(x))}
+            state = {n: self.read(v) for n, v in sorted(_state(x).items()) if n not in skipped}
+            value = _value(x)
+            return found | ({"state": state} if state else {}) | ({} if value is None else {"value": self.read(value)})
 
     def _items(self, x: Any) -> Any:
         with self._inside(x) as met:
@@ -109,7 +116,12 @@ class _Reader:
 
     def _dict(self, x: Any) -> Any:
         with self._inside(x) as met:
-            return met or {"dict": sorted(([self.read(k), self.read(v)] for k, v in x.items()), key=repr)}
+            if met:
+                return met
+            items = [[self.read(k), self.read(v)] for k, v in x.items()]
+            order = sorted(range(len(items)), key=lambda i: repr(items[i]))
+            found = {"dict": [items[i] for i in order]}
+            return found if order == sorted(order) else found | {"order": order}
 
     def _array(self, x: Any) -> Any:
         if isinstance(x, Tensor):
@@ -122,13 +134,13 @@ class _Reader:
         return {"array": hashlib.sha256(data).hexdigest(), "type": str(x.dtype), "shape": list(x.shape)}
 
     def _class(self, x: type) -> Any:
-        if not _found(x):
+        if not is_found(x):
             return self._once(x, self._body_of)
-        top = _top(x.__module__)
+        top = root_of(x.__module__)
         if top == PACKAGE:
             changed = self._patches(x)
             return {"of": x.__qualname__} | ({"patched": changed} if changed else {})
-        if any(_top(base.__module__) == PACKAGE for base in x.__mro__):
+        if any(root_of(base.__module__) == PACKAGE for base in x.__mro__):
             self.roots.add(top)
         return {"library": f"{x.__module__}.{x.__qualname__}"} if self._known(top) else self._once(x, self._body_of)
 
@@ -152,18 +164,18 @@ class _Reader:
         }
 
     def _patches(self, x: type) -> dict[str, Any]:
-        """Members of a package's class that were put there from outside."""
+        """Members of a package's class that were put there from outside, whatever they claim to be."""
         found = {}
-        for base in (base for base in x.__mro__ if _top(base.__module__) == PACKAGE):
+        for base in (base for base in x.__mro__ if root_of(base.__module__) == PACKAGE):
             for name, member in vars(base).items():
-                inner = member if type(member) is types.FunctionType else _unwrapped(member)
-                if type(inner) is types.FunctionType and _top(inner.__module__) != PACKAGE:
+                inner = member if type(member) is types.FunctionType else unwrapped(member)
+                if is_users(member) or (type(inner) is types.FunctionType and root_of(inner.__module__) != PACKAGE):
                     found[f"{base.__qualname__}.{name}"] = self.read(member)
         return dict(sorted(found.items()))
 
     def _function(self, x: types.FunctionType) -> Any:
-        top = _top(x.__module__)
-        if not (_found(x) and self._known(top)):
+        top = root_of(x.__module__)
+        if not (is_found(x) and self._known(top)) or (top == PACKAGE and is_users(x)):
             return self._once(x, self._body_of_function)
         return {"of": x.__qualname__} if top == PACKAGE else {"library": f"{x.__module__}.{x.__qualname__}"}
 
@@ -190,15 +202,21 @@ class _Reader:
         return [x.co_code.hex(), getattr(x, "co_exceptiontable", b"").hex(), counts, words, consts]
 
     def _module(self, x: types.ModuleType, names: frozenset[str]) -> Any:
-        if self._known(_top(x.__name__)):
+        if self._known(root_of(x.__name__)):
             return {"library": x.__name__}
+        if not names:  # it is held in an attribute or a list, and anybody may ask it for anything
+            return self._once(x, self._all_of)
         with self._inside(x) as met:
             used = sorted(names & set(vars(x)))
             return met or {"module": x.__name__, "uses": {name: self.read(vars(x)[name], names) for name in used}}
 
+    def _all_of(self, x: types.ModuleType) -> Any:
+        own = {name: self.read(vars(x)[name]) for name in sorted(vars(x)) if not name.startswith("__")}
+        return {"module": x.__name__, "all": own}
+
     def _imported(self, name: str, package: str | None, names: frozenset[str]) -> Any:
         """A module that a function imports by itself; loaded now, as it would be by the run."""
-        if self._known(_top(name)):
+        if self._known(root_of(name)):
             return {"library": name}
         try:
             return self.read(importlib.import_module(name, package), names)
@@ -206,7 +224,7 @@ class _Reader:
             return {"absent": name}
 
     def _wrapper(self, x: Any) -> Any:
-        inner = {"property": [x.fget, x.fset, x.fdel]} if isinstance(x, property) else {type(x).__name__: _unwrapped(x)}
+        inner = {"property": [x.fget, x.fset, x.fdel]} if isinstance(x, property) else {type(x).__name__: unwrapped(x)}
         return {kind: self.read(each) for kind, each in inner.items()}
 
     def _partial(self, x: functools.partial) -> Any:
@@ -219,7 +237,7 @@ class _Reader:
         owner = getattr(x, "__self__", None)
         if owner is not None and not isinstance(owner, types.ModuleType):
             return {"method": x.__name__, "of": self.read(owner)}
-        if x.__module__ and not installed(_top(x.__module__)):
+        if x.__module__ and not installed(root_of(x.__module__)):
             raise Unreadable(_name(x))
         return {"library": f"{x.__module__}.{x.__qualname__}"}
 
@@ -237,12 +255,9 @@ class _Reader:
         with self._inside(x) as met:
             if met is not None:
                 return met
-            if hasattr(x, "__dict__") and not installed(_top(type(x).__module__)):
-                slots = [name for base in type(x).__mro__ for name in vars(base).get("__slots__", ())]
-                state = vars(x) | {name: getattr(x, name) for name in slots if hasattr(x, name)}
-                value = next((kind(x) for kind in (int, float, str, *PLAIN) if isinstance(x, kind)), None)
-                own = {name: self.read(state[name]) for name in sorted(state)}
-                return {"is": self.read(type(x)), "state": own, "value": self.read(value)}
+            if hasattr(x, "__dict__") and not installed(root_of(type(x).__module__)):
+                own = {name: self.read(value) for name, value in sorted(_state(x).items())}
+                return {"is": self.read(type(x)), "state": own, "value": self.read(_value(x))}
             return self._pickled(x)
 
     def _pickled(self, x: Any) -> Any:
@@ -286,46 +301,28 @@ READERS: tuple[tuple[Any, Callable[[_Reader, Any], Any]], ...] = (
     (IN_C, _Reader._descriptor),
     (slice, _Reader._slice),
     (functools.partial, _Reader._partial),
+    (functools._lru_cache_wrapper, lambda reader, x: {"wraps": reader.read(x.__wrapped__)}),
     ((staticmethod, classmethod, property, functools.cached_property), _Reader._wrapper),
 )
 
 
-@functools.cache
-def installed(top: str) -> bool:
-    """True for a top module of the standard library, or one that a package manager has installed."""
-    if top in ("__main__", "__mp_main__"):
-        return False
-    if top in sys.stdlib_module_names or top in sys.builtin_module_names:
-        return True
-    try:
-        spec = importlib.util.find_spec(top)
-    except (ImportError, ValueError):
-        return False
-    places = [spec.origin or "", *(spec.submodule_search_locations or [])] if spec else []
-    return any({"site-packages", "dist-packages"} & set(Path(place).parts) for place in places)
+def _state(x: Any) -> dict[str, Any]:
+    """The attributes that an object has of its own, without names and texts that it took over from what it wraps."""
+    slots = [name for base in type(x).__mro__ if "__slots__" in vars(base)
+             for name, member in vars(base).items() if isinstance(member, types.MemberDescriptorType)]  # fmt: skip
+    state = getattr(x, "__dict__", {}) | {name: getattr(x, name) for name in slots if hasattr(x, name)}
+    labels = functools.WRAPPER_ASSIGNMENTS if "__wrapped__" in state else ()
+    return {name: value for name, value in state.items() if name not in labels}
 
 
-def _top(module: str | None) -> str:
-    return (module or "").partition(".")[0]
+def _worked_out(x: type) -> Iterator[str]:
+    """The attributes of a class's instances that are computed when they are first asked for."""
+    return (n for base in x.__mro__ for n, m in vars(base).items() if isinstance(m, functools.cached_property))
 
 
-def _found(x: Any) -> bool:
-    """True where the name of a class or function leads to it; code that only claims to be of a module does not."""
-    at: Any = sys.modules.get(x.__module__ or "")
-    for name in x.__qualname__.split("."):
-        at = getattr(at, "__dict__", {}).get(name)
-    return _unwrapped(at) is x or at is x
-
-
-def _unwrapped(member: Any) -> Any:
-    """The function within a method's decorator, or whatever else it is."""
-    if type(member) in (str, int, float, bool, dict, tuple, types.FunctionType, type(None)):
-        return member
-    if isinstance(member, property):
-        return member.fget
-    if isinstance(member, functools.cached_property | functools.partialmethod):
-        return member.func
-    return member if isinstance(member, type) else getattr(member, "__wrapped__", getattr(member, "__func__", member))
+def _value(x: Any) -> Any:
+    """What an object is as a number, a text or a container, where its class extends one."""
+    return next((kind(x) for kind in (int, float, str, *PLAIN) if isinstance(x, kind)), None)
 
 
 def _names(code: types.CodeType) -> tuple[set[str], set[str], frozenset[str]]:

@@ -108,8 +108,9 @@ def arrays_of(file: Path, *names: str) -> list[np.ndarray]:
 
 
 def marks(*about: object, files: Iterable[Path] = ()) -> str:
-    """A fingerprint of how arrays were made, and of the size and time of the files that they were made from."""
-    seen = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    """A fingerprint of how arrays were made, and of the size and times of the files that they were made from."""
+    found = [(file.name, file.stat()) for file in files]
+    seen = [(name, at.st_size, at.st_mtime_ns, at.st_ctime_ns) for name, at in found]
     return hashlib.sha256(repr((about, seen)).encode()).hexdigest()
 
 

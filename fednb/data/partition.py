@@ -114,8 +114,14 @@ def _same(one: Partition, other: Partition) -> bool:
 
 
 def _kept(made: Partition) -> Partition:
-    """A partition that can from now on be found by its text too."""
-    return OWN.setdefault(str(made), made) if isinstance(made, Listed) else made
+    """A partition that can from now on be found by its text too; a file that was changed replaces what it had."""
+    if not isinstance(made, Listed):
+        return made
+    text = str(made)
+    if text in OWN and OWN[text] != made:
+        print(f"fednb: partition {text!r} has changed since it was read; it is read again", file=sys.stderr)
+        del OWN[text]
+    return OWN.setdefault(text, made)
 
 
 def kind_of(name: str) -> type[Partition]:

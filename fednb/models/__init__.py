@@ -4,15 +4,19 @@ The classifier is the last module of every model, so that `Layout.select("@head"
 """
 
 import difflib
+import hashlib
+import json
 import re
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
+from fednb.base.codetext import Unreadable
 from fednb.base.imports import imported, is_import_path
 from fednb.base.inputs import shown
 from fednb.base.streams import stream
@@ -35,6 +39,7 @@ __all__ = [
     "WrongInput",
     "add_model",
     "build",
+    "fingerprint",
     "names",
     "reads",
 ]
@@ -145,6 +150,8 @@ def add_model(name: str, build: Any, weights: Any = None, *, partly: bool = Fals
     if simplified(name) in OF_THE_CATALOGUE:
         raise BadModel(f"model {name!r} is a model of the catalogue (`fednb ls models`); take another name")
     made = own_model(name, build, weights, partly)
+    if made.weights is not None:  # names find their places in any order, and files have another than dictionaries
+        made = replace(made, weights=dict(sorted(made.weights.items())))
     former = next((each for each in MODELS if simplified(each) == simplified(name)), name)
     known = MODELS.get(former)
     if isinstance(known, OwnModel) and former == name and known.does_the_same_as(made):
@@ -152,6 +159,16 @@ def add_model(name: str, build: Any, weights: Any = None, *, partly: bool = Fals
     if MODELS.pop(former, None) is not None:
         print(f"fednb: model {former!r} is replaced by another", file=sys.stderr)
     MODELS[name] = made
+
+
+def fingerprint(name: str, classes: int, input: tuple[int, ...], text: bool) -> str:
+    """A fingerprint of what is a user's own model under a name now; '' for one of the catalogue, or code unread."""
+    own = own_of(find(name))
+    try:
+        made = json.dumps(own.identity(classes, tuple(input), text), sort_keys=True) if own else ""
+    except Unreadable:
+        return ""
+    return hashlib.sha256(made.encode()).hexdigest()[:32] if made else ""
 
 
 def own_of(name: str) -> OwnModel | None:

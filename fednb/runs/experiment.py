@@ -36,7 +36,7 @@ from fednb.runs.evaluate import GlobalJudge, judge_of, tuned
 from fednb.runs.keys import identify, key_of
 from fednb.runs.longer import shorter_run
 from fednb.runs.result import NotProbed as NotProbed
-from fednb.runs.result import Run
+from fednb.runs.result import Run, own_model
 from fednb.runs.store import Entry, home
 
 
@@ -262,6 +262,7 @@ def _about(wanted: Run, engine: Engine, probe: probes.Probe | None, device: torc
         "seed": wanted.seed,
         **({"probe": asdict(probe)} if probe else {}),
         "data": identity.identity(wanted.setting.data),
+        **({"model": own} if (own := own_model(wanted.setting)) else {}),
         "engine": engine.name,
         **({"mode": engine.mode} if isinstance(engine, Stacked) else {}),
         "device": str(device),

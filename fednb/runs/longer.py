@@ -50,7 +50,7 @@ def _begins(found: Run, about: dict[str, Any]) -> bool:
         alike = len(engines) == 1 and all(theirs.get(name) == about.get(name) for name in ALIKE)
         if found.status != "finished" or found.entry.bare or not alike:
             return False
-        identity.check(theirs.get("data"), found.setting.data, found.key, thoroughly=False)
+        identity.check(theirs.get("data"), found.setting.data, found.key, thoroughly=True)
         if theirs["versions"]["torch"] != about["versions"]["torch"]:
             return False
         check_saved(found.entry)

@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from fednb import models
 from fednb.base.files import save_tensors
 from fednb.core.rounds import Method
+from fednb.data import identity
 from fednb.data.partition import counts
+from fednb.data.sources import load
 from fednb.engines.objective import Objective
 from fednb.engines.problem import clients_of, data_of, participants
 from fednb.engines.setting import Setting
@@ -28,6 +30,14 @@ if TYPE_CHECKING:
 
 class OtherModel(ValueError):
     """A run whose model's name is now another model's."""
+
+
+def own_model(setting: Setting) -> str:
+    """What a run writes down of a user's own model: a fingerprint; '' for a model of the catalogue."""
+    if models.own_of(models.find(setting.model)) is None:
+        return ""
+    data = load(setting.data)
+    return models.fingerprint(setting.model, data.classes, data.input, data.vocabulary > 0)
 
 
 class NotProbed(RuntimeError):
@@ -166,6 +176,8 @@ class Run:
     def model(self) -> nn.Module:
         """The global model after the last finished round, on the CPU and in evaluation mode.
 
+        OtherModel where another one has been entered under its name since.
+
         >>> setting = fn.Setting(samples=100, clients=4, rounds=2, epochs=1, batch=25)
         >>> model = fn.run(setting, "FedSAM", progress=False).model()
         >>> model(torch.zeros(1, 1, 8, 8)).shape
@@ -177,6 +189,7 @@ class Run:
         if (form.layout.total, form.buffers.total) != (len(saved["w"]), len(saved["b"])):
             raise OtherModel(f"run {self.key} has {len(saved['w'])} weights, and model {self.setting.model!r} has now "
                              f"{form.layout.total}: another took its name; enter the former again")  # fmt: skip
+        refuse_other_model(self)
         made.load_state_dict(form.layout.tensors(saved["w"]) | form.buffers.tensors(saved["b"]), strict=False)
         return made.eval()
 
@@ -205,6 +218,8 @@ class Run:
     def clients(self) -> pd.DataFrame:
         """One row per client: its training samples, how many classes they have, and in how many rounds it took part.
 
+        OtherSamples where other data have been entered under their name, or lie under it, since.
+
         >>> setting = fn.Setting(samples=100, clients=4, rounds=2, epochs=1, batch=25)
         >>> clients = fn.run(setting, "FedSAM", progress=False).clients
         >>> list(clients), int(clients["samples"].sum()), int(clients["rounds"].sum())
@@ -212,6 +227,7 @@ class Run:
         """
         import pandas as pd
 
+        refuse_other_data(self)
         data = data_of(self.setting)
         held = counts(data.y.numpy(), clients_of(self.setting, self.seed, data), data.classes)
         rounds = range(self.rounds_done)
@@ -247,3 +263,16 @@ class Run:
             "engine": self.about["engine"],
             "device": self.about["device"],
         }
+
+
+def refuse_other_model(run: Run) -> None:
+    """OtherModel where another model of the user's has been entered under the name of the run's."""
+    known = run.about.get("model")
+    if known and known != own_model(run.setting):
+        raise OtherModel(f"run {run.key} was made with another model {run.setting.model!r} than has that name now; "
+                         "enter the former again with fn.add_model")  # fmt: skip
+
+
+def refuse_other_data(run: Run) -> None:
+    """OtherSamples where other data than the run's have been entered under their name, or lie under it."""
+    identity.check(run.about.get("data"), run.setting.data, run.key, thoroughly=True)
