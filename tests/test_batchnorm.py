@@ -6,7 +6,11 @@ from torch import nn
 
 from fednb.algorithms.catalogue import CATALOGUE
 from fednb.core.cost import cost
+from fednb.engines import choose
+from fednb.engines.problem import participants
 from fednb.engines.replay import replay
+from fednb.engines.setting import BadSetting, Setting
+from fednb.runs.experiment import run as run_setting
 
 N, T, E, B, b = 3, 3, 2, 3, 8
 
@@ -34,8 +38,9 @@ def run(name, lr, same_data=False):
 
 
 def at_the_model(m):
-    """The method with radius 0 where its only pass is at the perturbed point, from which statistics then come."""
-    return m.but(rho=0.0) if cost(m).passes == 1 and any(p.ascends for p in m.parts) else m
+    """The method with radius 0 where statistics come from a perturbed point: of its only pass, or of what is sent."""
+    perturbed = cost(m).passes == 1 and any(p.ascends for p in m.parts)
+    return m.but(rho=0.0) if perturbed or "w_sent" in m.declared("on_server") else m
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
@@ -56,3 +61,48 @@ def test_every_method_trains_a_normalised_network(name):
     assert r.w.isfinite().all() and r.buffers.isfinite().all()
     assert (r.buffers[:, 8:] > 0).all()
     assert (r.w[-1] - r.w[0]).norm() > 1e-3
+
+
+# Batches of one sample: 11 samples of each of 10 clients, batches of 10
+
+
+ONE = Setting(
+    model="resnet18-bn", samples=110, clients=10, participation=0.1, rounds=1, epochs=1, batch=10, partition="iid"
+)
+
+
+def engine(setting):
+    return choose("loop", setting, CATALOGUE["FedAvg"].method, 0, device="cpu")
+
+
+def test_a_batch_of_one_is_refused_where_it_cannot_be_normalised():
+    """resnet18-bn has feature maps of one pixel on digits; torch's own error would come in the middle of a round."""
+    client = participants(ONE, 0, 0)[0]
+    said = rf"batch = 10: client {client}, which has 11 samples, has a batch of one, .* take batch = 11 or a model with"
+    with pytest.raises(BadSetting, match=said):
+        engine(ONE)
+    with pytest.raises(BadSetting, match="single value; take a model with GroupNorm"):
+        engine(ONE.but(samples=10, batch=1))
+
+
+@pytest.mark.parametrize(
+    "change", [{"batch": 11}, {"samples": 120}, {"model": "resnet20-bn"}, {"model": "resnet18-gn"}]
+)
+def test_other_batches_and_models_are_not_refused(change):
+    """Maps of two pixels by two can be normalised, one sample or more."""
+    assert engine(ONE.but(**change)).problem.clients == 10
+
+
+def test_only_who_takes_part_counts(monkeypatch, tmp_path):
+    """All but one have 12 samples, and that one, with 11, does not come in the only round: the run finishes.
+
+    Where it is to tune its classifier afterwards, it comes.
+    """
+    monkeypatch.setenv("FEDNB_STORE", str(tmp_path))
+    away = 1 + max(participants(ONE, 0, 0)) % 10
+    parts = [list(range(12 * i, 12 * i + 12 - (i == away))) for i in range(10)]
+    monkeypatch.setattr(type(ONE.partition), "split", lambda *asked: [torch.tensor(p).numpy() for p in parts])
+    setting = ONE.but(samples=None, model="resnet18-bn")
+    assert run_setting(setting, "FedAvg", engine="loop", progress=False).status == "finished"
+    with pytest.raises(BadSetting, match=f"client {away}"):
+        engine(setting.but(rounds=30))

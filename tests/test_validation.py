@@ -101,3 +101,17 @@ def test_a_diverged_run_says_so_in_its_exit_status(capsys):
 def test_clients_with_splits_of_their_own_are_refused():
     with pytest.raises(BadSetting, match=r"validation = 0.2: .*held_out = 0.2 holds samples out"):
         SMALL.but(evaluation="personal")
+
+
+@pytest.mark.parametrize("whose, samples, clients", [("clients", 4, 4), ("server", 1, 1)])
+def test_where_nothing_can_be_held_out_nothing_is_trained(whose, samples, clients):
+    """One sample each: nobody could train and hold out."""
+    setting = SMALL.but(samples=samples, clients=clients, partition="iid", validation_on=whose)
+    with pytest.raises(PartitionFailed, match=r"validation = 0.2 holds nothing out, .* samples or fewer clients"):
+        run(setting, "FedAvg", progress=False)
+
+
+@pytest.mark.parametrize("whose, samples, clients", [("clients", 5, 4), ("server", 2, 1)])
+def test_one_sample_is_enough_to_hold_out(whose, samples, clients):
+    setting = SMALL.but(samples=samples, clients=clients, partition="iid", validation_on=whose, rounds=1)
+    assert run(setting, "FedAvg", progress=False).rows[-1]["validation_accuracy"] in (0.0, 100.0)

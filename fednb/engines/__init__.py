@@ -20,6 +20,7 @@ from fednb.engines.own import why_not_stacked
 from fednb.engines.pool import Pool
 from fednb.engines.problem import Problem, dealt, problem_of
 from fednb.engines.setting import Setting
+from fednb.engines.single import refuse_single
 from fednb.engines.stacked import MODES, SharedSteps, Stacked, mode_of
 from fednb.models import own_of
 
@@ -85,6 +86,7 @@ def choose(
     with _one_at_a_time:  # what several threads were to load or place at the same time would be there several times
         data, parts = dealt(setting, seed)
         problem = problem_of(setting, seed, where, data, parts)
+    refuse_single(problem, setting, seed)
     asked, size = name, (problem.objective.layout.total, sum(map(len, parts)))
     if name == "auto":
         name = _automatic(setting, method, where, *size)
@@ -138,7 +140,7 @@ def _why_not_stacked(setting: Setting, problem: Problem) -> str:
     if model is None and (objective.criterion is None or len(objective.buffers)):
         return ""
     assert problem.samples is not None
-    x, y = (part[:4] for part in problem.samples)
+    x, y = (part[:6] for part in problem.samples)
     why = why_not_stacked(objective, problem.inputs(x), y)
     whose = f"model {setting.model!r}" if objective.criterion is None else f"{setting.model!r} with {setting.loss!r}"
     return why and f"{whose} {why}"

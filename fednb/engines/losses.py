@@ -34,9 +34,8 @@ class Loss(Named):
 
     def tried(self, classes: int, dtype: torch.dtype, device: str | torch.device) -> bool:
         """True if it gives a number for each sample, False if their mean; BadLoss where it gives anything else."""
-        rng = torch.Generator().manual_seed(0)
-        logits = torch.randn(TRIED, classes, generator=rng).to(device, dtype).requires_grad_()
-        y = torch.arange(TRIED, device=device) % classes
+        logits, y = _drawn(TRIED, torch.empty(classes, dtype=dtype, device=device))
+        logits.requires_grad_()
         try:
             found = self(logits, y)
         except Exception as error:  # of a user's code
@@ -49,6 +48,12 @@ class Loss(Named):
         self._differentiated(found, logits)
         return found.dim() == 1
 
+    def separate(self, like: Tensor) -> bool:
+        """True if no sample's loss changes with the other samples of its batch; like: some logits."""
+        logits, y = _drawn(2 * TRIED, like)
+        y[TRIED:] = 0
+        return torch.allclose(self(logits, y)[:TRIED], self(logits[:TRIED], y[:TRIED]), rtol=1e-4, atol=1e-6)
+
     def _differentiated(self, found: Tensor, logits: Tensor) -> None:
         """Refuse losses that are not finite, and those that say nothing about the logits."""
         if not found.isfinite().all():
@@ -59,6 +64,12 @@ class Loss(Named):
             raise BadLoss(f"loss {self.name!r} {wrong}, expected torch operations on the logits from end to end")
 
 
+def _drawn(n: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits `[n, classes]` of the kind of others `[..., classes]`, and labels `[n]` of all classes in turn."""
+    logits = torch.randn(n, like.shape[-1], generator=torch.Generator().manual_seed(0)).to(like.device, like.dtype)
+    return logits, torch.arange(n, device=like.device) % like.shape[-1]
+
+
 LOSSES: Functions[Loss] = Functions("loss", BadLoss, Loss, {CROSS_ENTROPY: Loss(CROSS_ENTROPY, lambda *asked: None)})
 
 
@@ -66,8 +77,9 @@ def add_loss(name: str, function: Any) -> None:
     """Enter a loss of your own under a name, for `fn.Setting(loss=name)` in this process.
 
     function: takes logits `[n, classes]` and labels `[n]`, gives the losses of the samples `[n]`, or their mean as one
-    number, by torch operations. Only losses `[n]` run on every engine: the engine `stacked` fills up short batches with
-    samples that must not count, and a mean has them counted already; with a mean, `loop` or `pool` takes its place.
+    number, by torch operations. Only losses `[n]`, each of its own sample, run on every engine: `stacked` fills up
+    short batches with samples that must not count, and a mean has them counted already; with a mean, or a loss that
+    mixes the samples of a batch, `loop` or `pool` takes its place.
 
     Every local step goes down this loss, with any method that has none of its own; `train_loss` in the history is its
     mean, while `test_loss` stays cross-entropy, so that runs with different losses can be compared. A run's key has the

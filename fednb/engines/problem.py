@@ -21,7 +21,7 @@ from fednb.data.sources import Dataset, load
 from fednb.engines.ahead import PlansAhead
 from fednb.engines.losses import LOSSES
 from fednb.engines.objective import Objective
-from fednb.engines.own import TRIED, draws, seeded
+from fednb.engines.own import TRIED, draws, refuse_counters, seeded
 from fednb.engines.setting import Setting
 from fednb.models import build, own_of
 
@@ -164,6 +164,8 @@ def _shared_out(setting: Setting, seed: int, data: Dataset) -> tuple[list[np.nda
         chosen = np.sort(stream(seed, "samples").permutation(len(chosen))[: setting.samples])
     server = setting.validation_on == "server"
     held = _some(chosen, setting.validation, stream(seed, "validation")) if server else chosen[:0]
+    if server:
+        _something_held(setting, held)
     chosen = np.setdiff1d(chosen, held)
     owner = None if data.owner is None else data.owner.cpu().numpy()[chosen]
     parts = setting.partition.split(data.y.cpu().numpy()[chosen], setting.clients, seed, owner)
@@ -172,6 +174,7 @@ def _shared_out(setting: Setting, seed: int, data: Dataset) -> tuple[list[np.nda
         return parts, parts, held
     each = [_some(p, setting.validation, stream(seed, "validation", i)) for i, p in enumerate(parts)]
     held = np.unique(np.concatenate(each))
+    _something_held(setting, held)
     kept = [p[~np.isin(p, held)] for p in parts]  # nobody trains on what another one, who has it too, holds out
     return parts, _nobody_empty(kept, f"validation = {setting.validation}", "lower it"), held
 
@@ -180,6 +183,15 @@ def _some(part: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarra
     """A random share of some samples: at least one, and not all; none where the share is 0."""
     mine = np.unique(part)
     return rng.permutation(mine)[: min(max(1, round(share * len(mine))), len(mine) - 1) if share else 0]
+
+
+def _something_held(setting: Setting, held: np.ndarray) -> None:
+    """PartitionFailed where the setting wants validation samples and there are none."""
+    if setting.validation and len(held) == 0:
+        raise PartitionFailed(
+            f"validation = {setting.validation} holds nothing out, since nobody has more than one sample; take more "
+            "samples or fewer clients"
+        )
 
 
 def _nobody_empty(parts: list[np.ndarray], what: str, remedy: str) -> list[np.ndarray]:
@@ -218,7 +230,9 @@ def _objective(setting: Setting, seed: int, data: Dataset, home: Resident, devic
         return Objective(model, setting.precision, criterion=loss, per_sample=per_sample)
     mark = f" {own.serial} {seed}"  # what is not trained may be drawn by the seed
     objective = Objective(model, setting.precision, mark, loss, per_sample)
-    objective.draws = draws(objective, home.inputs(home.data.x[:TRIED]))
+    some = home.inputs(home.data.x[:TRIED])
+    refuse_counters(setting.model, objective, some)
+    objective.draws = draws(objective, some)
     return objective
 
 
