@@ -77,6 +77,22 @@ def test_the_keys_of_ten_runs_stay_what_they_are():
 
 
 @pytest.mark.parametrize(
+    "setting, parameters, changed",
+    [
+        ({"model": "small-cnn-bn"}, {}, True),
+        ({}, {"reading": "released"}, True),
+        ({}, {}, False),
+        ({"model": "small-cnn-bn", "tune_epochs": 0}, {"reading": "released"}, False),
+        ({"model": "small-cnn-bn", "evaluation": "global"}, {"reading": "released"}, False),
+    ],
+)
+def test_only_runs_with_other_numbers_have_other_keys(setting, parameters, changed):
+    """Classifiers are tuned in another way than before in these runs."""
+    described = identify(Setting().but(**{"evaluation": "personal", **setting}), method("fedfsa", **parameters), 0)
+    assert ("changed" in described) is changed
+
+
+@pytest.mark.parametrize(
     "spelling",
     ["FedFFT", "FED-FFT", "fedfft-a", "fedsam + highpass(0.01)", "FedSAM+HighPass( ratio = 1e-2 )",
      "fedavg + sam + perturbation(highpass)", "fedsam + HIGHPASS(0.010)"],

@@ -1,5 +1,7 @@
 """Personalised learning: private heads, mixed models, each client judged by its own model on its own split."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -18,8 +20,10 @@ from fednb.data.sources import load
 from fednb.engines.loop import Loop
 from fednb.engines.problem import clients_of, data_of, own_split, participants, problem_of
 from fednb.engines.setting import Setting
+from fednb.engines.stacked import Stacked
 from fednb.models import build
 from fednb.runs.checkpoints import Session
+from fednb.runs.evaluate import tuning
 from fednb.runs.experiment import run_of
 
 NET = Layout(("body.weight", "head.weight", "head.bias"), ((2, 1), (1,), (1,)))  # two numbers of body, two of head
@@ -175,6 +179,71 @@ def test_a_networks_body_stays_bit_equal():
     assert (weight, bias) == ("fc2.weight", "fc2.bias") and "fc1.weight" in body
     assert all((layers[name] == 0).all() for name in body)
     assert all((layers[name] != 0).any() for name in (weight, bias))
+
+
+def test_statistics_of_batchnorm_stay_as_they_were_received():
+    """small-cnn-bn on digits: weights and statistics of the body are the server's, bit for bit, and are judged by."""
+    setting = Setting(clients=2, epochs=2, batch=20, samples=200, partition="iid", model="small-cnn-bn")
+    problem, made = problem_of(setting, seed=0), tuning(FEDAVG)
+    w, b = problem.objective.start(torch.float32, torch.device("cpu"))
+    k, _ = Loop(problem).train(made, problem.server(made, w, b), [0, 1], {})
+    head = problem.objective.layout.spread(torch.tensor(problem.objective.layout.select("@head")))
+    assert len(b) and torch.equal(k.b, b.expand(2, -1))
+    assert torch.equal(k.w[:, ~head], w[~head].expand(2, -1)) and (k.w[:, head] != w[head]).any()
+
+
+def test_each_clients_own_rate_stays_while_the_head_is_trained():
+    """η_0 = 0.1, γ = ½, 0 and 2 epochs so far: 0.1 and 0.025 for both of two epochs; a head at 1: 1 − (1 − η)²."""
+    f = QuadraticRounds(
+        Method("tune", OnlyHead(own_rate=True)), quadratic([1.0, 1.0], [1.0, 1.0]), layout=PAIR, steps=2, epochs=2,
+        lr=0.03, first_lr=0.1, lr_decay=0.5,
+    )  # fmt: skip
+    f.table.scatter([1], {"epochs_done": torch.tensor([[2.0]], dtype=torch.float64)})
+    assert f.round().w.tolist() == [[0.0, approx(1 - 0.9**2)], [0.0, approx(1 - 0.975**2)]]
+
+
+@pytest.mark.parametrize("clipped, far", [(True, 1.0), (False, 4.0)])
+def test_a_head_may_be_trained_without_clip(clipped, far):
+    """g = −40, clip at 10, η = 0.1."""
+    k, _ = one_round(Method("tune", OnlyHead(clipped)), quadratic([0.0, 40.0]), layout=PAIR, clip_norm=10.0)
+    assert k.w[0].tolist() == [0.0, approx(far)]
+
+
+OWN = "clientrate(reading='released')"
+
+
+@pytest.mark.parametrize("made, head", [
+    (method("fedavg"), OnlyHead()),
+    (method("fedfsa"), OnlyHead()),
+    (method("fedfsa", reading="released"), OnlyHead(clipped=False, own_rate=True)),
+    (method("fedfsa", reading="released", top=0), OnlyHead(clipped=False, own_rate=True)),
+    (method("fedala + fsa", reading="released"), OnlyHead(own_rate=True)),
+    (method(f"fedspeed + {OWN}"), OnlyHead(own_rate=True)),
+])  # fmt: skip
+def test_rate_and_clip_of_the_tuning_follow_the_reading(made, head):
+    """FedFSA's code: norm 10 for FedAvg, FedALA and FedSpeed, none for FedFSA; each client's own rate for all."""
+    assert tuning(made).parts == (head,)
+
+
+def test_private_heads_are_tuned_by_their_owners():
+    assert tuning(method(f"fedper + {OWN}")).parts == (PrivateHead(), OnlyHead(own_rate=True))
+
+
+def test_engines_tune_at_each_clients_own_rate():
+    """Clients 0 and 1 have trained 0 and 3 epochs: loop and stacked give what a run with that very rate gives."""
+    setting = SMALL.but(clients=2, epochs=2, lr_decay=0.5, precision="fp64")
+    made = tuning(method("fedfsa", reading="released"))
+    problem = problem_of(setting, seed=0)
+    w, b = problem.objective.start(torch.float64, torch.device("cpu"))
+    rows = {"epochs_done": torch.tensor([[0.0], [3.0]], dtype=torch.float64)}
+    loop, stacked = (
+        engine(problem).train(made, problem.server(made, w, b), [0, 1], rows)[0].w for engine in (Loop, Stacked)
+    )
+    assert torch.allclose(loop, stacked, rtol=0, atol=1e-12)
+    for client, rate in ((0, 0.1), (1, 0.0125)):
+        plain = replace(problem, training=replace(problem.training, lr=rate, clip_norm=None))
+        k, _ = Loop(plain).train(Method("tune", OnlyHead()), plain.server(made, w, b), [client], {})
+        assert torch.allclose(loop[client], k.w[0], rtol=0, atol=1e-12)
 
 
 # LocalAggregation (FedALA)

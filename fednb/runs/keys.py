@@ -31,6 +31,8 @@ def identify(setting: Setting, method: Method, seed: int, probe: Any = None) -> 
     run whose code cannot be read gets a mark of its own every time, so that it is never taken for another one.
     """
     described: dict[str, Any] = {"results": RESULTS, "seed": whole_seed(seed)}
+    if changed := _changed(setting, method):
+        described["changed"] = changed
     try:
         described["run"] = describe([setting, method] + ([probe] if probe is not None else []) + _registered(setting))
     except Unreadable as error:
@@ -39,6 +41,15 @@ def identify(setting: Setting, method: Method, seed: int, probe: Any = None) -> 
         _said.add(str(error))
         described["once"] = uuid.uuid4().hex
     return described
+
+
+def _changed(setting: Setting, method: Method) -> list[str]:
+    """What has given other numbers since `RESULTS` was raised last, in a few runs, which alone have other keys."""
+    if setting.evaluation != "personal" or not setting.tune_epochs:
+        return []
+    normalised = "-bn" in setting.model or models.own_of(setting.model) is not None
+    released = any(getattr(each, "reading", "") == "released" for each in method.parts)
+    return ["tuning keeps statistics"] * normalised + ["tuning as released"] * released
 
 
 def key_of(description: Any) -> str:

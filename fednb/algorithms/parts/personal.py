@@ -8,6 +8,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from fednb.core.readings import in_turn, when
 from fednb.core.record import Cohort, P, Server
 from fednb.core.rounds import AT_LEAST_0, FIRST_MODEL, Part, part
 from fednb.core.vectors import Layout
@@ -25,15 +26,40 @@ def _mask(layout: Layout, layers: tuple[bool, ...], device: torch.device) -> Ten
 
 @part
 class OnlyHead(Part):
-    """Train the classifier alone: the last round of the personalised evaluation (FedFSA, after FedCR's code)."""
+    """Train the classifier alone: the last round of the personalised evaluation (FedFSA, after FedCR's code).
 
-    def start(self, k: Cohort, s: Server) -> None:
+    clipped: False takes steps of any length, as FedFSA's code does for FedFSA and MoFedSAM, and for no other method.
+    own_rate: True takes the rate that each client's own has reached, as that code does.
+    """
+
+    clipped: bool = True
+    own_rate: bool = False
+    start = in_turn("spare", "take_rate")
+
+    def spare(self, k: Cohort, s: Server) -> None:
         """wd ← 0 outside the classifier"""
         k.weight_decay = k.weight_decay * over(k.layout, k.layout.select("@head"), k.w).to(k.w.dtype)
+        if not self.clipped:
+            k.clip_norm = None
 
     def correct(self, k: Cohort, s: Server, v: Tensor) -> Tensor:
         """v ← 0 outside the classifier"""
         return torch.where(over(k.layout, k.layout.select("@head"), v), v, 0.0)
+
+    def finish(self, k: Cohort, s: Server) -> None:
+        """b_k ← b, BatchNorm's statistics of the body"""
+        k.b = s.b
+
+
+@when(own_rate=True)
+class OnlyHeadOwnRate(OnlyHead):
+    """Each client's own rate (see `ClientRate`), which stays as it is."""
+
+    per_client = {"epochs_done": 1}
+
+    def take_rate(self, k: Cohort, s: Server) -> None:
+        """η_k ← η_0 γ^e, e the epochs that this client has trained"""
+        k.lr = k.first_lr * k.lr_decay**k.epochs_done
 
 
 @part
