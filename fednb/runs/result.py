@@ -267,12 +267,12 @@ class Run:
 
 def refuse_other_model(run: Run) -> None:
     """OtherModel where another model of the user's has been entered under the name of the run's."""
-    known = run.about.get("model")
+    known = run.entry.about().get("model")
     if known and known != own_model(run.setting):
-        raise OtherModel(f"run {run.key} was made with another model {run.setting.model!r} than has that name now; "
-                         "enter the former again with fn.add_model")  # fmt: skip
+        raise OtherModel(f"run {run.entry.key} was made with another model {run.setting.model!r} than has that name "
+                         "now; enter the former again with fn.add_model")  # fmt: skip
 
 
 def refuse_other_data(run: Run) -> None:
     """OtherSamples where other data than the run's have been entered under their name, or lie under it."""
-    identity.check(run.about.get("data"), run.setting.data, run.key, thoroughly=True)
+    identity.check(run.entry.about().get("data"), run.setting.data, run.entry.key, thoroughly=True)
