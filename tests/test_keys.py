@@ -90,6 +90,8 @@ def test_only_runs_with_other_numbers_have_other_keys(setting, parameters, chang
     """Classifiers are tuned in another way than before in these runs."""
     described = identify(Setting().but(**{"evaluation": "personal", **setting}), method("fedfsa", **parameters), 0)
     assert ("changed" in described) is changed
+    gloss = identify(Setting(evaluation="personal"), method("fedgloss", reading="released"), 0)
+    assert "changed" not in gloss  # another code's reading, which says nothing of tuning
 
 
 @pytest.mark.parametrize(

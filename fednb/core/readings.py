@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 Kind = TypeVar("Kind", bound=type)
 nothing: Any = None  # takes the place of a stage that a reading leaves out
-DECLARED = ("per_client", "this_round", "on_server", "bundled")  # what a reading may change besides functions
+DECLARED = ("per_client", "this_round", "on_server", "bundled", "tunes")  # what a reading may change besides functions
 
 
 @dataclass(frozen=True)

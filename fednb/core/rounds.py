@@ -105,6 +105,7 @@ class Part:
     ascends          True if `perturb` makes a perturbation; a method has at most one such part
     shapes_ascent    True if `perturb` changes what a part before it made
     owns_model       True if each client keeps a model of its own
+    tunes            how classifiers are tuned after the last round, by field of `fn.parts.OnlyHead`
     network          what names of fitting models end with, where not every model fits: "-cr"
     readings         allowed values of a field `reading`, the default first
     ranges           what numbers may be, by field: {"rho": ("at least 0", lambda v: v >= 0)}
@@ -126,6 +127,7 @@ class Part:
     on_server: ClassVar[Declared] = {}
     ascends: ClassVar[bool] = False  # makes a perturbation; a method has at most one
     owns_model: ClassVar[bool] = False  # gives each client a model of its own
+    tunes: ClassVar[dict[str, bool]] = {}  # fields of OnlyHead, which tunes classifiers; one True of any part counts
     network: ClassVar[str] = ""  # what the names of fitting models end with, where not every model fits
     shapes_ascent: ClassVar[bool] = False  # changes a perturbation that a part before it made
     readings: ClassVar[tuple[str, ...]] = ()  # the allowed values of `reading`, the default first

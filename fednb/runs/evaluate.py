@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fednb.algorithms.parts import ClientRate, FsaMomentum, LocalAggregation, OnlyHead
+from fednb.algorithms.parts import OnlyHead
 from fednb.base.progress import bar_of
 from fednb.core.record import Cohort, Server, Table
 from fednb.core.rounds import Method
@@ -177,16 +177,8 @@ def _judge(setting: Setting, seed: int, engine: Engine, w: Tensor, b: Tensor) ->
 
 
 def tuning(method: Method) -> Method:
-    """The method of the round that tunes classifiers: what keeps models private, and training of the last module.
-
-    With the reading of FedFSA's code, rate and clip are that code's too: each client's own rate, which has decayed
-    while it trained, and no clip for FedFSA and for MoFedSAM, which is FedFSA without larger layers. FedALA with FSA
-    clips.
-    """
-    released = {type(p) for p in method.parts if getattr(p, "reading", None) == "released"}
-    clipped = FsaMomentum not in released or any(isinstance(p, LocalAggregation) for p in method.parts)
-    head = OnlyHead(clipped, own_rate=ClientRate in released)
-    return Method(f"{method.name}, tuned", *(p for p in method.parts if p.owns_model), head)
+    """The method of the round that tunes classifiers: what keeps models private, and training of the last module."""
+    return Method(f"{method.name}, tuned", *(p for p in method.parts if p.owns_model), OnlyHead.after(method))
 
 
 def tuned(engine: Engine, method: Method, s: Server, table: Table, size: int) -> tuple[float, int]:

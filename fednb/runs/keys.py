@@ -9,6 +9,7 @@ import uuid
 from typing import Any
 
 from fednb import models
+from fednb.algorithms.parts import OnlyHead
 from fednb.base.codetext import Unreadable, describe, is_outside
 from fednb.base.streams import whole_seed
 from fednb.core.rounds import Method
@@ -48,8 +49,17 @@ def _changed(setting: Setting, method: Method) -> list[str]:
     if setting.evaluation != "personal" or not setting.tune_epochs:
         return []
     normalised = "-bn" in setting.model or models.own_of(setting.model) is not None
-    released = any(getattr(each, "reading", "") == "released" for each in method.parts)
+    released = OnlyHead.after(method) != OnlyHead()
     return ["tuning keeps statistics"] * normalised + ["tuning as released"] * released
+
+
+def own_model(setting: Setting) -> str:
+    """A short name for what is a user's own model now; '' for one of the catalogue, or where code cannot be read."""
+    own, source = models.own_of(models.find(setting.model)), find_data(setting.data)
+    try:
+        return key_of(own.identity(*_shape(source), source.text)) if own else ""
+    except Unreadable:
+        return ""
 
 
 def key_of(description: Any) -> str:

@@ -153,6 +153,8 @@ class ClientRate(Part):
 class ClientRateReleased(ClientRate):
     """Each client's own rate, which decays with the epochs that it has trained."""
 
+    tunes = {"own_rate": True}
+
     def start(self, k: Cohort, s: Server) -> None:
         """η_k ← η_0 γ^e, e the epochs that this client has trained"""
         k.lr = k.first_lr * k.lr_decay**k.epochs_done

@@ -68,6 +68,8 @@ class FsaMomentum(ClientMomentum):
 class FsaMomentumReleased(FsaMomentum):
     """The code divides by the first rate over the decay, whatever the client's rate is by now."""
 
+    tunes = {"clipped": False}
+
     def server(self, k: Cohort, s: Server) -> None:
         """m ← −γ Σ p_k Δ_k / (K_k η_0)"""
         s.m = -(k.p * k.delta / (k.steps * (k.first_lr / k.lr_decay))).sum(0)

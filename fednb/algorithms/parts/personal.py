@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fednb.core.readings import in_turn, when
 from fednb.core.record import Cohort, P, Server
-from fednb.core.rounds import AT_LEAST_0, FIRST_MODEL, Part, part
+from fednb.core.rounds import AT_LEAST_0, FIRST_MODEL, Method, Part, part
 from fednb.core.vectors import Layout
 
 
@@ -35,6 +35,12 @@ class OnlyHead(Part):
     clipped: bool = True
     own_rate: bool = False
     start = in_turn("spare", "take_rate")
+
+    @classmethod
+    def after(cls, method: Method) -> OnlyHead:
+        """How a method's classifiers are tuned: each field as its parts declare in `tunes`, True where they disagree."""
+        asked = [p.tunes for p in method.parts]
+        return cls(**{name: any(each.get(name) for each in asked) for each in asked for name in each})
 
     def spare(self, k: Cohort, s: Server) -> None:
         """wd ← 0 outside the classifier"""
@@ -112,6 +118,7 @@ class LocalAggregation(Part):
               "window": ("at least 2", lambda v: v >= 2), "most": ("from 1 to 10000", lambda v: 1 <= v <= 10_000),
               "newcomers": ("take or mix", lambda v: v in ("take", "mix"))}  # fmt: skip
     per_client = {"theta": P, "A": P, "rounds_in": 1}
+    tunes = {"clipped": True}  # with FSA, too
 
     def initial(self) -> dict[str, float | str]:
         return {"theta": FIRST_MODEL, "A": 1.0}
