@@ -15,7 +15,7 @@ from fednb.base.streams import stream
 from fednb.engines import device_of
 from fednb.engines.objective import Objective
 from fednb.engines.problem import problem_of
-from fednb.runs.result import refuse_other_data, refuse_other_model
+from fednb.runs.result import refuse_others
 
 if TYPE_CHECKING:
     from fednb.runs.experiment import Run
@@ -80,8 +80,7 @@ def sample_of(run: Run, count: int = 500, seed: int = 0, device: str = "auto") -
 
     count: 500 in FedFFT (App. D.2). A smaller test set is taken whole.
     """
-    refuse_other_model(run)
-    refuse_other_data(run)
+    refuse_others(run)
     problem = problem_of(run.setting, run.seed, device_of(device))
     assert problem.test is not None
     x, y = problem.test

@@ -4,8 +4,6 @@ The classifier is the last module of every model, so that `Layout.select("@head"
 """
 
 import difflib
-import hashlib
-import json
 import re
 import sys
 import threading
@@ -16,7 +14,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from fednb.base.codetext import Unreadable
 from fednb.base.imports import imported, is_import_path
 from fednb.base.inputs import shown
 from fednb.base.streams import stream
@@ -39,7 +36,6 @@ __all__ = [
     "WrongInput",
     "add_model",
     "build",
-    "fingerprint",
     "names",
     "reads",
 ]
@@ -159,16 +155,6 @@ def add_model(name: str, build: Any, weights: Any = None, *, partly: bool = Fals
     if MODELS.pop(former, None) is not None:
         print(f"fednb: model {former!r} is replaced by another", file=sys.stderr)
     MODELS[name] = made
-
-
-def fingerprint(name: str, classes: int, input: tuple[int, ...], text: bool) -> str:
-    """A fingerprint of what is a user's own model under a name now; '' for one of the catalogue, or code unread."""
-    own = own_of(find(name))
-    try:
-        made = json.dumps(own.identity(classes, tuple(input), text), sort_keys=True) if own else ""
-    except Unreadable:
-        return ""
-    return hashlib.sha256(made.encode()).hexdigest()[:32] if made else ""
 
 
 def own_of(name: str) -> OwnModel | None:

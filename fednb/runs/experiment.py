@@ -33,10 +33,10 @@ from fednb.runs import probes
 from fednb.runs.callbacks.callback import Watch, telling
 from fednb.runs.checkpoints import Checkpoints, Session
 from fednb.runs.evaluate import GlobalJudge, judge_of, tuned
-from fednb.runs.keys import identify, key_of
+from fednb.runs.keys import identify, key_of, own_model
 from fednb.runs.longer import shorter_run
 from fednb.runs.result import NotProbed as NotProbed
-from fednb.runs.result import Run, own_model
+from fednb.runs.result import Run
 from fednb.runs.store import Entry, home
 
 

@@ -17,11 +17,11 @@ from fednb.base.files import save_tensors
 from fednb.core.rounds import Method
 from fednb.data import identity
 from fednb.data.partition import counts
-from fednb.data.sources import load
 from fednb.engines.objective import Objective
 from fednb.engines.problem import clients_of, data_of, participants
 from fednb.engines.setting import Setting
 from fednb.runs import probes
+from fednb.runs.keys import own_model
 from fednb.runs.store import Entry
 
 if TYPE_CHECKING:
@@ -30,14 +30,6 @@ if TYPE_CHECKING:
 
 class OtherModel(ValueError):
     """A run whose model's name is now another model's."""
-
-
-def own_model(setting: Setting) -> str:
-    """What a run writes down of a user's own model: a fingerprint; '' for a model of the catalogue."""
-    if models.own_of(models.find(setting.model)) is None:
-        return ""
-    data = load(setting.data)
-    return models.fingerprint(setting.model, data.classes, data.input, data.vocabulary > 0)
 
 
 class NotProbed(RuntimeError):
@@ -263,6 +255,12 @@ class Run:
             "engine": self.about["engine"],
             "device": self.about["device"],
         }
+
+
+def refuse_others(run: Run) -> None:
+    """OtherModel or OtherSamples where a run's model or data have another's name now, before they are measured."""
+    refuse_other_model(run)
+    refuse_other_data(run)
 
 
 def refuse_other_model(run: Run) -> None:

@@ -27,8 +27,8 @@ def each_setting(table: pd.DataFrame, claim: Claim, *but: str) -> Iterator[tuple
 def past_the_end(part: pd.DataFrame, claim: Claim) -> float:
     """One round past the end for a run that never reaches a target; nan for other measures.
 
-    The end is the table's column `end`; without one, the latest that anyone got there. In units of all of FedAvg's
-    rounds who never gets there counts as a method that sends and computes no more than FedAvg in a round.
+    The end is the table's column `end`; without one, the latest that anyone got there. Where the measure is a share of
+    FedAvg's whole run, each of its rounds counts as no more than one of FedAvg's.
     """
     if claim.measure not in TO_TARGET:
         return nan

@@ -21,7 +21,7 @@ from fednb.metrics.drift import agreement
 from fednb.metrics.features import NeedsStatistics
 from fednb.metrics.tidy import about, finished, wanted
 from fednb.runs.probes import GLOBAL
-from fednb.runs.result import refuse_other_data, refuse_other_model
+from fednb.runs.result import refuse_others
 from fednb.study.measurements.registry import measurement
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ class GlobalLoss:
     @classmethod
     def of(cls, run: Run, device: str = "auto") -> GlobalLoss:
         """The mean loss over the samples of a run's clients."""
-        refuse_other_model(run)
-        refuse_other_data(run)
+        refuse_others(run)
         data, parts = dealt(run.setting, run.seed)
         return cls(problem_of(run.setting, run.seed, device_of(device), data, parts), parts)
 

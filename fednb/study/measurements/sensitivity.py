@@ -18,7 +18,7 @@ from fednb.engines.problem import dealt, own_split, problem_of
 from fednb.metrics.cache import Measured, Question
 from fednb.metrics.sample import Loss, Sample, arithmetic_of, drawn
 from fednb.metrics.tidy import finished, probed
-from fednb.runs.result import refuse_other_data, refuse_other_model
+from fednb.runs.result import refuse_others
 from fednb.study.measurements.registry import measurement
 
 if TYPE_CHECKING:
@@ -188,8 +188,7 @@ def _shares(each: list[dict[str, Tensor]], layers: list[str]) -> Iterator[dict[s
 
 def client_losses(run: Run, clients: tuple[int, ...], count: int, device: str = "auto") -> list[Sample]:
     """The loss of some clients on (at most `count` of) their own training samples, in double precision."""
-    refuse_other_model(run)
-    refuse_other_data(run)
+    refuse_others(run)
     setting = run.setting.but(precision="fp64")
     data, parts = dealt(setting, run.seed)
     trained = own_split(setting, run.seed, parts)[0] if setting.evaluation == "personal" else parts
