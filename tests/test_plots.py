@@ -420,6 +420,16 @@ def test_comparisons_give_no_number_more_seeds_than_it_has(n, said):
     assert legend(ax) == ["paper", said]
 
 
+def test_a_comparison_says_where_no_seed_has_a_number():
+    """B ran, and never got to the target; C did not run."""
+    numbers = {"paper": [1.0, 2.0, 3.0], "ours": [1.5, nan, nan], "std": [0.1, nan, nan], "n": [3.0, 0.0, nan]}
+    table = pd.DataFrame(numbers, index=pd.Index(list("ABC"), name="method"))
+    (ax,) = panels(plots.compare(table))
+    names = [text.get_text() for text in ax.get_yticklabels()]
+    assert [(each.get_text(), names[each.get_position()[1]]) for each in ax.texts] == [("none of our seeds", "B")]
+    assert legend(panels(plots.compare(table[1:]))[0]) == ["paper", "ours"]
+
+
 def test_pairs_of_curves_share_a_colour_and_one_is_dashed():
     """A and "A + F" look alike but for the line; B has a look of its own; logarithms only where asked for."""
     pair = pd.DataFrame({"method": m, "round": t, "value": 10.0**t} for m in ("A", "A + F", "B") for t in range(3))

@@ -64,11 +64,17 @@ def compare(
 
 
 def _dots(ax: Axes, part: pd.DataFrame, ours: str) -> None:
-    """One line per row, from the bottom up: the paper's number, ours, and a thin line between them."""
+    """One line per row, from the bottom up: the paper's number, ours, and a thin line between them.
+
+    Where runs are there and none of them has a number, such as a target that nobody reached, that is written instead.
+    """
     at = np.arange(len(part))
     ax.hlines(at, part["paper"], part["ours"], color="0.8", lw=1, zorder=1)
     ax.scatter(part["paper"], at, facecolors="white", edgecolors="0.3", marker="D", s=28, zorder=2, label=_theirs(part))
     ax.errorbar(part["ours"], at, xerr=part["std"].fillna(0), **look(0), ls="", ms=5, capsize=2, label=ours)
+    for y in at[part["n"] == 0]:
+        ax.text(0.01, y, "none of our seeds", transform=ax.get_yaxis_transform(), va="center", fontsize=7,
+                color=look(0)["color"], bbox={"facecolor": "white", "lw": 0, "pad": 1})  # fmt: skip
     ax.set_yticks(at, part["row"])
     ax.set_ylim(-0.7, len(part) - 0.3)
 
@@ -81,7 +87,7 @@ def _ours(shown: pd.DataFrame) -> str:
     n = sorted({int(each) for each in shown["n"].dropna() if each})  # 0: no seed got as far, and there is no dot
     who = f"ours\n({shown['ours on'].iloc[0]})" if "ours on" in shown else "ours"
     if not n:
-        return f"{who}, not run yet"
+        return who if (shown["n"] == 0).any() else f"{who}, not run yet"
     many = f"n = {n[0]} to {n[-1]}" if len(n) > 1 else f"n = {n[0]}"
     return f"{who},\nmean ± std, {many}" if n[-1] > 1 else f"{who}, {many}"
 
