@@ -38,7 +38,7 @@ class OnlyHead(Part):
 
     @classmethod
     def after(cls, method: Method) -> OnlyHead:
-        """How a method's classifiers are tuned: each field as its parts declare in `tunes`, True where they disagree."""
+        """How classifiers are tuned after a method: as its parts declare in `tunes`, True where they disagree."""
         asked = [p.tunes for p in method.parts]
         return cls(**{name: any(each.get(name) for each in asked) for each in asked for name in each})
 
