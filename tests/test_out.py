@@ -91,7 +91,7 @@ def test_dir_lists_every_public_name():
 def test_help_of_a_part_explains_every_stage_and_class_variable():
     text = inspect.getdoc(fn.Part)
     variables = [name for name, kind in fn.Part.__annotations__.items() if "ClassVar" in str(kind)]
-    assert len(variables) == 11
+    assert len(variables) == 12
     lines = [line.split("  ")[0].split("(")[0] for line in text.splitlines()]
     assert [name for name in (*STAGES, *variables) if name not in lines] == []
 
