@@ -2,12 +2,16 @@
 
 import pytest
 import torch
+from pandas.testing import assert_frame_equal
 from small_grid import small_results
 
 from fednb.metrics import cka
 from fednb.metrics.cka import BIASED, DEBIASED, BadEstimator, between, layer_by_layer, linear, mean_between, shape
 from fednb.metrics.features import PENULTIMATE, activations
 from fednb.metrics.sample import sample_of
+from fednb.runs.archive import export_runs
+from fednb.runs.merging import import_runs
+from fednb.runs.store import entries
 
 
 @pytest.fixture(scope="module")
@@ -159,6 +163,18 @@ def test_clients_are_compared_on_the_same_samples(results, estimator):
     ]
     assert [mine.loc[0, 2], mine.loc[2, 0]] == pytest.approx([linear(seen[0], seen[2], estimator)] * 2)
     assert [mine.loc[i, i] for i in range(4)] == pytest.approx([1] * 4) and mine.loc[0, 2] < 0.999
+
+
+def test_client_models_that_came_without_the_runs_weights_are_compared_too(results, tmp_path, monkeypatch):
+    """`fednb store export --probes` leaves the runs' own weights out, which nothing here asks for."""
+    asked = dict(layers="*", samples=21, device="cpu", progress=False)
+    export_runs(entries(), tmp_path / "runs.zip", probes=True)
+    wanted = cka.between_clients(results, **asked)  # after the export, which takes along what is measured
+    monkeypatch.setenv("FEDNB_STORE", str(tmp_path / "store"))
+    import_runs(tmp_path / "runs.zip")
+    there = small_results()
+    assert all(run.entry.bare for _, run in there)
+    assert_frame_equal(cka.between_clients(there, **asked), wanted)
 
 
 def test_every_layer_and_its_mean(results):

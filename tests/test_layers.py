@@ -9,7 +9,7 @@ from small_grid import small_results
 from fednb.core.vectors import Layout
 from fednb.filters import HighPass
 from fednb.metrics import cka
-from fednb.study.measurements.layers import AFTER, BEFORE, CONTROL, left_by_filter, likeness, rows, weights
+from fednb.study.measurements.layers import AFTER, BEFORE, CENTRALISED, CONTROL, left_by_filter, likeness, rows, weights
 
 LAYOUT = Layout(("a.weight", "a.bias", "b.weight", "c.weight"), ((8, 8), (8,), (4, 16), (2, 32)))
 
@@ -65,6 +65,17 @@ def test_drops_by_hand(smooth_at_the_end):
     assert value(found, "drop by half", BEFORE, half=1) == 0
 
 
+def test_centralised_by_hand(smooth_at_the_end):
+    """Without the mean of each output: of b the wave is left, ‖wave‖ = 8 of 8√2; of c nothing; biases stay out."""
+    found = table(smooth_at_the_end)
+    a = smooth_at_the_end[0][:64].reshape(8, 8)
+    left = {"a.weight": float((a - a.mean(1, keepdim=True)).norm()), "b.weight": 8, "c.weight": 0}
+    for layer, norm in left.items():
+        assert value(found, "divergence", CENTRALISED, layer=layer) == approx(norm, abs=1e-9)
+    shares = (left["a.weight"] / float(a.norm()), 0.5**0.5, 0)
+    assert value(found, "share left", CENTRALISED) == approx(sum(shares) / 3, abs=1e-9)
+
+
 def test_the_control_is_a_mean_over_draws_and_the_excess_is_of_the_worst_layer(smooth_at_the_end):
     found = table(smooth_at_the_end)
     control = found[(found["measure"] == "divergence") & (found["method"] == CONTROL)]
@@ -94,11 +105,11 @@ def results(tmp_path_factory):
 
 
 def test_figure_2_from_runs(results):
-    """cnn-small has four weight layers; before, after and two draws in each of two rounds."""
+    """cnn-small has four weight layers; before, after, centralised and two draws in each of two rounds."""
     found = left_by_filter(results, draws=2)
     counts = found.groupby(["measure", "method"]).size()
-    assert counts["divergence"].to_dict() == {AFTER: 8, BEFORE: 8, CONTROL: 16}
-    assert counts["share left by half"].to_dict() == {AFTER: 4, BEFORE: 4, CONTROL: 4}
+    assert counts["divergence"].to_dict() == {AFTER: 8, BEFORE: 8, CENTRALISED: 8, CONTROL: 16}
+    assert counts["share left by half"].to_dict() == {AFTER: 4, BEFORE: 4, CENTRALISED: 4, CONTROL: 4}
     assert list(dict.fromkeys(found["layer"].dropna())) == ["conv1.weight", "conv2.weight", "fc1.weight", "fc2.weight"]
     assert set(found["round"]) == {0, 1} and found["value"].notna().all()
     assert (found[found["measure"] == "share left"]["value"] <= 1 + 1e-9).all()

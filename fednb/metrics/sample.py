@@ -78,7 +78,8 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 def sample_of(run: Run, count: int = 500, seed: int = 0, device: str = "auto") -> Sample:
     """`count` test samples, drawn once for all runs on the same data, with the model of one run.
 
-    count: 500 in FedFFT (App. D.2). A smaller test set is taken whole.
+    count: 500 in FedFFT (App. D.2). A smaller test set is taken whole. The run's own weights are read only where the
+    model has statistics, so that probed models of a run that was exported without its weights can be evaluated.
     """
     refuse_others(run)
     problem = problem_of(run.setting, run.seed, device_of(device))
@@ -86,7 +87,8 @@ def sample_of(run: Run, count: int = 500, seed: int = 0, device: str = "auto") -
     x, y = problem.test
     index = torch.from_numpy(drawn(len(y), count, seed)).to(y.device)
     sample = Sample(problem.objective, problem.inputs(x[index]), y[index], torch.zeros(0))
-    return Sample(sample.objective, sample.x, sample.y, sample.place(run.entry.weights()["b"]))
+    statistics = run.entry.weights()["b"] if len(problem.objective.buffers) else sample.b
+    return Sample(sample.objective, sample.x, sample.y, sample.place(statistics))
 
 
 def drawn(n: int, count: int, seed: int) -> np.ndarray:

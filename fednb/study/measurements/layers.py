@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fednb.core.vectors import Layout
 from fednb.engines.objective import one_thread
-from fednb.filters import Filter, HighPass
+from fednb.filters import Centralize, Filter, HighPass
 from fednb.metrics import cka
 from fednb.metrics.drift import Turned, divergence
 from fednb.metrics.features import PENULTIMATE
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from fednb.runs.grid import Results
 
-BEFORE, AFTER, CONTROL = "before", "after", "random axes"
+BEFORE, AFTER, CONTROL, CENTRALISED = "before", "after", "random axes", "centralised"
 
 
 def weights(layout: Layout) -> list[str]:
@@ -31,7 +31,9 @@ def weights(layout: Layout) -> list[str]:
 
 
 def rows(x: Tensor, layout: Layout, filter: Filter, draws: int = 5) -> Iterator[dict[str, Any]]:
-    """Eq. 5 of gradients `[C, P]` in every weight layer before and after a filter and in random axes, and what is left.
+    """Eq. 5 of gradients `[C, P]` in every weight layer before and after a filter and two controls, and what is left.
+
+    The controls are the same filter in random axes, and centralisation, which takes one mean per output away.
 
     "divergence" by layer (one row per draw of the control); "share left", Δ_l(Φ) / Δ_l, as a mean over layers, as the
     largest of all layers, and by half: 1 the layers nearer to the input, 2 those nearer to the output; "drop by half",
@@ -39,9 +41,9 @@ def rows(x: Tensor, layout: Layout, filter: Filter, draws: int = 5) -> Iterator[
     worst layer. In random axes it is a mean over draws.
     """
     names = weights(layout)
-    kinds = [(BEFORE, None), (AFTER, filter), *((CONTROL, Turned.of(filter, seed)) for seed in range(draws))]
-    seen: dict[str, list[list[float]]] = {BEFORE: [], AFTER: [], CONTROL: []}
-    for name, each in kinds:
+    turned = [(CONTROL, Turned.of(filter, seed)) for seed in range(draws)]
+    seen: dict[str, list[list[float]]] = {BEFORE: [], AFTER: [], CENTRALISED: [], CONTROL: []}
+    for name, each in [(BEFORE, None), (AFTER, filter), (CENTRALISED, Centralize()), *turned]:
         found = divergence(x, layout, each)
         values = [found[layer] for layer in names]
         for layer, value in zip(names, values, strict=True):
@@ -63,7 +65,7 @@ def rows(x: Tensor, layout: Layout, filter: Filter, draws: int = 5) -> Iterator[
 @measurement("left_by_filter")
 @one_thread()
 def left_by_filter(results: Results, ratio: float = 0.05, draws: int = 5) -> pd.DataFrame:
-    """SpecGradFilter's Figure 2 from probed gradients, with a control: `rows` of every run and round.
+    """SpecGradFilter's Figure 2 from probed gradients, with two controls: `rows` of every run and round.
 
     The column method says what was done to the gradients. ratio: of the high-pass filter, 0.05 in the paper (§V-A).
     """
