@@ -54,10 +54,13 @@ def test_prose_beside_verdicts_has_none_of_its_own():
 
 
 def test_a_headline_at_laptop_scale_is_told_before_a_detail_at_paper_scale():
-    """Of what weighs the same, paper scale first; what has no effect last."""
-    told = [(5.0, "paper", 0), (5.0, "laptop", 0), (5.0, "paper", 2), (float("nan"), "paper", 0)]
-    ranks = [map_of_papers._rank({"best_effect": e, "best_scale": scale}, weight) for e, scale, weight in told]
-    assert ranks == sorted(ranks)
+    """Of what weighs the same, paper scale first, and of that what stands beside a printed number; no effect last."""
+    none = float("nan")
+    told = [(5.0, "paper", 2.0, 0), (5.0, "paper", none, 0), (5.0, "laptop", 2.0, 0), (5.0, "paper", 2.0, 2),
+            (none, "paper", 2.0, 0)]  # fmt: skip
+    ranks = [map_of_papers._rank({"best_effect": effect, "best_scale": scale, "best_printed": printed}, weight)
+             for effect, scale, printed, weight in told]  # fmt: skip
+    assert ranks == sorted(ranks) and len(set(ranks)) == 5
 
 
 def test_every_notebook_is_on_the_page(page):

@@ -253,7 +253,10 @@ def papers_table(every: dict[Paper, list[MapLine]]) -> str:
 
 
 def _weightiest(paper: Paper, mine: list[MapLine]) -> str:
-    """A claim of the highest weight, at the largest scale that one was run at; its numbers, and the command for it."""
+    """A claim of the highest weight, at the largest scale that one was run at, beside a printed number if there is one.
+
+    With its numbers, and the command for it.
+    """
     claims = {claim.id: claim for claim in paper.claims()}
     found = [(row, line.notebook) for line in mine for row in line.judged.reset_index().to_dict("records")]
     if not found:
@@ -266,6 +269,6 @@ def _weightiest(paper: Paper, mine: list[MapLine]) -> str:
             f"`fednb notebook {_short_name(notebook)} --scale {scale}`")  # fmt: skip
 
 
-def _rank(row: dict[str, Any], weight: int) -> tuple[bool, int, int]:
-    """The order of telling: claims with an effect, then headlines before details, then the largest scale first."""
-    return not short(row["best_effect"]), weight, -SCALES.index(row["best_scale"])
+def _rank(row: dict[str, Any], weight: int) -> tuple[bool, int, int, bool]:
+    """The order of telling: claims with an effect, then headlines, then the largest scale, then those with print."""
+    return not short(row["best_effect"]), weight, -SCALES.index(row["best_scale"]), not short(row["best_printed"])
