@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import asdict
 from itertools import islice
 
 import pytest
@@ -12,6 +13,7 @@ from fednb.cli.again import command_of
 from fednb.core.rounds import Method
 from fednb.engines.setting import Setting
 from fednb.runs.experiment import run_of
+from fednb.runs.probes import Probe
 from fednb.study.paper import shelf
 
 
@@ -23,7 +25,7 @@ def typed(monkeypatch):
         pass
 
     def asked(setting, chosen, seed, **how):
-        raise Asked(run_of(setting, chosen, seed).key)
+        raise Asked(run_of(setting, chosen, seed, how["probe"]).key)
 
     def key_of(text):
         with pytest.raises(Asked) as seen:
@@ -34,10 +36,11 @@ def typed(monkeypatch):
     return key_of
 
 
-def about_of(setting, chosen, seed=3):
+def about_of(setting, chosen, seed=3, probe=None):
     """run.json, as far as it matters here, through JSON and back."""
-    found = run_of(setting, chosen, seed)
-    told = {"key": found.key, "setting": found.setting.plain(), "method": chosen.name, "parts": repr(chosen)}
+    found = run_of(setting, chosen, seed, probe)
+    kept = {"probe": asdict(probe)} if probe else {}
+    told = kept | {"key": found.key, "setting": found.setting.plain(), "method": chosen.name, "parts": repr(chosen)}
     return json.loads(json.dumps(told | {"seed": seed}))
 
 
@@ -67,6 +70,16 @@ def test_the_command_leads_to_the_same_run(typed, setting, chosen):
     assert found.key == about["key"] == typed(found.text)
 
 
+@pytest.mark.parametrize("probe", [
+    Probe("model", rounds=299), Probe(["gradient", "perturbation"], rounds=(0, 9)),
+    Probe(("k.rho_k", "global"), batches=4),
+])  # fmt: skip
+def test_what_a_run_keeps_beside_itself_is_in_its_command(typed, probe):
+    about = about_of(SETTINGS[1], METHODS[0], probe=probe)
+    found = command_of(about)
+    assert found.key == about["key"] == typed(found.text) != run_of(SETTINGS[1], METHODS[0], 3).key
+
+
 def test_every_run_kept_at_paper_scale_has_its_command(typed):
     paths = sorted(shelf("papers").glob("*/runs/*/run.json"))
     assert len(paths) > 100
@@ -79,6 +92,7 @@ def test_every_run_kept_at_paper_scale_has_its_command(typed):
 @pytest.mark.parametrize("change", [
     {"method": "my own"}, {"parts": "Method('FedSAM', Sam(rho=0.05), Mine())"}, {"parts": "<no text of parts>"},
     {"setting": {"data": "digits", "unheard_of": 1}}, {"setting": {"model": "nobody's"}}, {"setting": "digits"},
+    {"probe": {"what": ["everything"]}}, {"probe": {"when": [0]}}, {"probe": 3},
     {"parts": None}, {"parts": "(" * 10_000}, {"parts": "-" * 10_000 + "1"}, {"seed": -1},
 ])  # fmt: skip
 def test_what_cannot_be_typed_has_no_command(change):

@@ -36,6 +36,41 @@ def test_show_finds_a_run_by_the_beginning_of_its_key(capsys):
     assert "FilterPerturbation" in out and "2 finished rounds" in out
 
 
+def test_what_a_round_s_participants_had_is_kept_beside_the_run(store, capsys):
+    assert main([*RUN, "--probe", "perturbation, model", "--probe-rounds", "1", "--probe-batches", "2"]) == 0
+    out = capsys.readouterr().out
+    (run,) = (store / "runs").iterdir()
+    assert out.splitlines()[-1].split() == ["probes", str(run / "probes")]
+    assert [path.name for path in (run / "probes").iterdir()] == ["round-000001.safetensors"]
+    assert json.loads((run / "run.json").read_text())["probe"] == {
+        "what": ["perturbation", "model"], "rounds": [1], "batches": 2}  # fmt: skip
+
+
+KINDS = "must be one of gradient, perturbation, move, model, global, or k.NAME or s.NAME for what a part declares"
+
+
+@pytest.mark.parametrize("given, said", [
+    (["--probe-rounds", "1"], "fednb: --probe-rounds: comes with --probe, such as --probe gradient"),
+    (["--probe-batches", "2"], "fednb: --probe-batches: comes with --probe, such as --probe gradient"),
+    (["--probe", "gradients"], f"fednb: probe 'gradients': {KINDS}"),
+    (["--probe", ""], f"fednb: probe '': {KINDS}"),
+    (["--probe", "model", "--probe-rounds", "2"], "fednb: probe rounds = (2,): the run has rounds 0 to 1"),
+    (["--probe", "model", "--probe-batches", "0"],
+     "fednb: batches = 0, rounds = (0,): at least 1 batch, rounds from 0"),
+])  # fmt: skip
+def test_a_probe_that_cannot_be_is_one_line(given, said, store, capsys):
+    assert main([*RUN, *given]) == 2
+    assert capsys.readouterr().err.splitlines() == [said] and not list(store.glob("runs/*"))
+
+
+@pytest.mark.parametrize("rounds", ["", "last", "1,", "-1", "1.5", "1 2"])
+def test_rounds_that_are_none_are_one_line(rounds, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main([*RUN, "--probe", "model", f"--probe-rounds={rounds}"])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"fednb: argument --probe-rounds: {rounds!r}: must be rounds, counted from 0, such as 0,9;")
+
+
 @pytest.mark.parametrize("what", ["methods", "papers", "notebooks", "data", "models", "partitions", "grids"])
 def test_lists(what, capsys):
     expected = {"methods": "FedFFT-D", "papers": "specgradfilter", "notebooks": "fedfft/01_fig1", "data": "cifar100",

@@ -192,10 +192,9 @@ def test_a_run_that_only_a_paper_has_is_shown(papers, capsys):
     whole = papers / "runs" / entry(0).key
     assert out[-2] == f"2 finished rounds in {whole}, kept with a paper; the store does not have it"
     assert [line.split()[0] for line in out[-4:-2]] == ["1", "2"] and max(map(len, out[-7:-2])) <= 100
-    plain = run_of(SMALL, method("SCAFFOLD"), 0)  # without probes
     said, _, command = out[-1].partition(" by: ")
-    assert said == f"made again, in this version or without its probes as run {plain.key},"
-    assert command.startswith("fednb run SCAFFOLD --seed 0 --partition 'dirichlet(") and "--clients 3 " in command
+    assert said == "made again" and "--clients 3 " in command and command.endswith(" --probe global --probe-rounds 0,1")
+    assert command.startswith("fednb run SCAFFOLD --seed 0 --partition 'dirichlet(")
     assert main(["show", "abcd1234"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert ' "computed_in": "tf32"' in out and out[-2].split() == ["accuracy", "by", "round", "61.25", "5", "t_curves"]

@@ -12,6 +12,7 @@ from fednb.algorithms.catalogue import method
 from fednb.core.rounds import Method
 from fednb.engines.setting import Setting
 from fednb.runs.experiment import run_of
+from fednb.runs.probes import Probe
 
 
 class Command(NamedTuple):
@@ -24,8 +25,7 @@ class Command(NamedTuple):
 def command_of(about: dict[str, Any]) -> Command | None:
     """The command for the run that a run.json is about; None for a method or a setting that cannot be typed.
 
-    Import paths are never followed: a run may come from anywhere, and looking at it must not execute its code. A run
-    with a probe has the command of the same run without one, and so another key.
+    Import paths are never followed: a run may come from anywhere, and looking at it must not execute its code.
 
     >>> setting = fn.Setting(samples=100, clients=4, rounds=2, epochs=1, batch=25, lr=0.05)
     >>> run = fn.run(setting, fn.method("FedSAM", rho=0.2), seed=1, progress=False)
@@ -38,7 +38,8 @@ def command_of(about: dict[str, Any]) -> Command | None:
         setting, base = Setting(**about["setting"]), method(about["method"])
         changes = dict(_changes(base, about["parts"]))
         meant = base.but(**changes)
-        key = run_of(setting, meant, about["seed"]).key
+        probe = Probe(**about["probe"]) if "probe" in about else None
+        key = run_of(setting, meant, about["seed"], probe).key
     except (AttributeError, KeyError, TypeError, ValueError, SyntaxError, RecursionError, MemoryError):
         return None  # an older version's, code that is not here, or no text of parts
     if key != about.get("key") and repr(meant) != about["parts"]:
@@ -49,6 +50,9 @@ def command_of(about: dict[str, Any]) -> Command | None:
     words += ["--seed", str(about["seed"])]
     for name in (f.name for f in fields(Setting) if plain[f.name] != default[f.name]):
         words += [f"--{name.replace('_', '-')}", str(plain[name])]
+    if probe:
+        words += ["--probe", ",".join(probe.what), "--probe-rounds", ",".join(map(str, probe.rounds))]
+        words += ["--probe-batches", str(probe.batches)] if probe.batches != 1 else []
     return Command(shlex.join(words), key)
 
 

@@ -22,7 +22,7 @@ from fednb.cli.flower import add_flower
 from fednb.cli.grids import add_grid
 from fednb.cli.lab import add_lab
 from fednb.cli.lists import add_ls
-from fednb.cli.options import in_words, parameters_of, parsed, processes
+from fednb.cli.options import in_words, parameters_of, parsed, processes, rounds_of
 from fednb.cli.store import add_show, add_store
 from fednb.cli.tables import add_plan, add_verify
 from fednb.data import sources
@@ -33,6 +33,7 @@ from fednb.runs.callbacks import Callback, MLflow, NotInstalled, TensorBoard, Wa
 from fednb.runs.experiment import run
 from fednb.runs.grid import SCALES, NeedsGpu
 from fednb.runs.own_grid import method_of
+from fednb.runs.probes import Probe
 from fednb.runs.result import export_path
 from fednb.runs.store import StoreError, UnknownRun
 from fednb.show.site.command import add_publish
@@ -121,6 +122,12 @@ def _add_run(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--log", action="append", default=[], metavar="KIND=FOLDER", help="write every round to a log in "
                       "this folder: tensorboard=, mlflow= or wandb=; nothing is sent; may be repeated")  # fmt: skip
     verb.add_argument("--export", metavar="FILE", help="write the trained weights to this file, NAME.safetensors")
+    verb.add_argument("--probe", metavar="WHAT,...", help="keep these vectors of every participant beside the run: "
+                      "gradient, perturbation, move, model; global; or k.NAME or s.NAME of a part")  # fmt: skip
+    verb.add_argument("--probe-rounds", type=rounds_of, metavar="ROUND,...", help="with --probe: in these rounds, "
+                      "counted from 0; default 0")  # fmt: skip
+    verb.add_argument("--probe-batches", type=int, metavar="N", help="with --probe: gradients and perturbations "
+                      "are means over so many batches of each participant; default 1")  # fmt: skip
     defaults = Setting()
     for f in fields(Setting):
         allowed = f" ({f.metadata['allowed']})" if "allowed" in f.metadata else ""
@@ -141,6 +148,17 @@ def _log(text: str) -> Callback:
     return LOGS[kind](folder)
 
 
+def _probe(asked: argparse.Namespace) -> Probe | None:
+    """What is to be kept of which rounds, as typed."""
+    given = {"rounds": asked.probe_rounds, "batches": asked.probe_batches}
+    given = {name: value for name, value in given.items() if value is not None}
+    if asked.probe is None:
+        if given:
+            raise ValueError(f"--probe-{next(iter(given))}: comes with --probe, such as --probe gradient")
+        return None
+    return Probe(tuple(what.strip() for what in asked.probe.split(",")), **given)
+
+
 def do_run(asked: argparse.Namespace) -> int:
     if asked.name is not None and asked.method is not None:
         raise ValueError(f"run {shown(asked.name)} --method {shown(asked.method)}: name one method")
@@ -151,13 +169,16 @@ def do_run(asked: argparse.Namespace) -> int:
     if asked.export:
         check_writable("--export", export_path(asked.export))
     done = run(setting, chosen, asked.seed, engine=asked.engine, device=asked.device, workers=asked.workers,
-               progress=not asked.quiet, on_round=[_log(text) for text in asked.log], again=asked.again)  # fmt: skip
+               probe=_probe(asked), progress=not asked.quiet, on_round=[_log(text) for text in asked.log],
+               again=asked.again)  # fmt: skip
     seen = done.summary()
     if asked.json:
         print(json.dumps(seen))
     else:
         print("\n".join(f"{name:<18} {value}" for name, value in seen.items()))
         print(f"{'folder':<18} {done.entry.folder}")
+        if asked.probe:
+            print(f"{'probes':<18} {done.entry.folder / 'probes'}")
         if begun := done.about.get("went_on_from"):
             print(f"{'went_on_from':<18} {begun}, a finished run of fewer rounds")
     if asked.export:

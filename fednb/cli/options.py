@@ -82,6 +82,17 @@ def seeds_of(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(f"{shown(text)}: must be whole numbers of at least 0, such as 0,1,2") from None
 
 
+def rounds_of(text: str) -> list[int]:
+    """Rounds as typed, such as 0,9.
+
+    >>> rounds_of("29,59")
+    [29, 59]
+    """
+    if not re.fullmatch(r"\d{1,12}(,\d{1,12})*", text):
+        raise argparse.ArgumentTypeError(f"{shown(text)}: must be rounds, counted from 0, such as 0,9")
+    return [int(t) for t in text.split(",")]
+
+
 def seconds_of(text: str) -> float:
     """A time as typed, in seconds.
 

@@ -91,7 +91,7 @@ def do_show(asked: argparse.Namespace) -> int:
 def _say_again(about: dict[str, Any], key: str) -> None:
     """Print the command that makes a run again, where there is one."""
     if found := command_of(about):
-        other = "" if found.key == key else f", in this version or without its probes as run {found.key},"
+        other = "" if found.key == key else f", in this version as run {found.key},"
         print(f"made again{other} by: {found.text}")
 
 
