@@ -9,7 +9,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from fednb.core.vectors import Layout
 from fednb.engines.objective import arithmetic
-from fednb.filters import HighPass, cut
+from fednb.filters import HighPass, MeanOnly, NormMatched, cut
 from fednb.filters.fast import layers_high_passed, suits_kernels
 from fednb.filters.fast.blocks import block_coefficients
 from fednb.filters.fast.layers import SMALL_IN_TF32, pairs_inside, planned
@@ -57,6 +57,24 @@ def test_every_layer_is_the_filters_definition(ratio, monkeypatch):
     y = filter.at_once(x, SIZES, range(len(SIZES)))
     assert y.dtype == torch.float32
     assert max(layer_errors(y, wanted, SIZES)) < 1e-6
+
+
+@pytest.mark.parametrize("filter, in_one", [
+    (NormMatched(HighPass(0.05)), True), (NormMatched(HighPass(0.05), where="b.*"), False),
+    (NormMatched(HighPass(0.05), "layer"), False), (NormMatched(MeanOnly(0.05)), False),
+])  # fmt: skip
+def test_a_vector_as_short_as_behind_the_filter_is_the_same_at_once(filter, in_one, monkeypatch):
+    """As on a GPU, where the filter inside takes all layers in one operation; the factor is that of each by itself."""
+    layout = Layout(("a.weight", "b.weight", "c"), ((48, 48), (36, 64), (10,)))
+    x = noise(3, layout.total)
+    wanted = layout.map(filter, x.double())
+    monkeypatch.setattr("fednb.filters.bands.suits_kernels", lambda x: True)
+    calls = []
+    monkeypatch.setattr(
+        "fednb.filters.bands.layers_high_passed", lambda *a: calls.append(a[1]) or layers_high_passed(*a)
+    )
+    torch.testing.assert_close(layout.map(filter, x).double(), wanted, rtol=1e-6, atol=1e-7)
+    assert calls == [layout.sizes] * in_one
 
 
 def test_any_number_of_axes():

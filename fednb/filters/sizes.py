@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf, prod
 from typing import Any
@@ -78,7 +79,19 @@ class NormMatched(Filter):
         shapes: Any = shape if shape and isinstance(shape[0], tuple) else (shape,)  # of all layers, or of the only one
         sizes = [x.shape[-1] if s is None else prod(s) for s in shapes]
         layers = [self.filter(p, s) for p, s in zip(x.split(sizes, dim=-1), shapes, strict=True)]
-        return x * (norm(torch.cat(layers, dim=-1)) / norm(x).clamp_min(torch.finfo(x.dtype).tiny))
+        return _as_long_as(torch.cat(layers, dim=-1), x)
+
+    def at_once(self, x: Tensor, sizes: tuple[int, ...], picked: Sequence[int]) -> Tensor | None:
+        """The same with one factor for all layers, where the filter inside does all of them in one operation."""
+        if self.per == "layer" or len(picked) < len(sizes):
+            return None
+        kept = self.filter.at_once(x, sizes, picked)
+        return None if kept is None else _as_long_as(kept, x)
+
+
+def _as_long_as(y: Tensor, x: Tensor) -> Tensor:
+    """x ‖y‖ / ‖x‖"""
+    return x * (norm(y) / norm(x).clamp_min(torch.finfo(x.dtype).tiny))
 
 
 @dataclass(frozen=True)
