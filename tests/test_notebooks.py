@@ -12,6 +12,7 @@ import pytest
 
 import fednb as fn
 from fednb.base.files import Contents, DamagedFile
+from fednb.cli import commands
 from fednb.cli.commands import main
 from fednb.runs.grid import SCALES
 from fednb.study import execution, notebooks
@@ -184,6 +185,19 @@ def test_results_are_kept_with_their_command(tmp_path, monkeypatch):
 
 
 # Parameters are checked before anything is touched
+
+
+def test_two_scales_are_refused(capsys):
+    assert main(["notebook", "fedfft/01", "--scale", "paper", "-p", "scale", "laptop"]) == 2
+    assert capsys.readouterr().err == "fednb: --scale 'paper' -p scale 'laptop': give it once\n"
+
+
+@pytest.mark.parametrize("given", [["--scale", "laptop"], ["-p", "scale", "laptop"]])
+def test_the_command_that_is_kept_says_the_scale_once(given):
+    words = ["notebook", "made/01_x", *given, "-p", "seeds", "[0, 1]", "--plain", "--keep"]
+    asked = commands.parser().parse_args(words)
+    typed = commands._as_typed(asked, "made/01_x", "laptop")
+    assert typed == "fednb notebook made/01_x --scale laptop -p seeds '[0, 1]' --plain --keep"
 
 
 @pytest.mark.parametrize("scale", ["{folder}", "../../folder", "smoke/../folder"])

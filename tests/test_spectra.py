@@ -10,6 +10,7 @@ import torch
 from fednb.core.vectors import Layout
 from fednb.metrics import spectra
 from fednb.metrics.spectra import TooFewClients, dist, distances, edges, relative_variance, std, variance
+from fednb.study.measurements.bands import CENTRALISED, WHOLE, distance_without_means, variance_without_means
 from fednb.study.measurements.disagreement import disagreement
 
 
@@ -139,15 +140,20 @@ def test_too_many_bands_and_too_few_clients_are_refused(measure):
         measure(noise(100), layout(a=100))
 
 
+CONSTANT = AMOUNTS.expand(4, 64)
+
+
 class Made:
-    """Results of two runs (alpha 0.6 and 0.1) with a probe in rounds 0 and 3: constants, twice as far apart at 0.1."""
+    """Results of two runs (alpha 0.6 and 0.1) with a probe in rounds 0 and 3: x, and twice as far apart at 0.1."""
 
     probe = SimpleNamespace(rounds=(0, 3))
 
+    def __init__(self, x=CONSTANT, of=None):
+        self.x, self.of = x, of or layout(a=32, b=32)
+
     def __iter__(self):
         for alpha, scale in ((0.6, 1.0), (0.1, 2.0)):
-            vectors = {"gradient": (scale * AMOUNTS).expand(4, 64)}
-            frame = dict(vectors=vectors, layout=layout(a=32, b=32), clients=range(4))
+            frame = dict(vectors={"gradient": scale * self.x}, layout=self.of, clients=range(4))
             kept = [SimpleNamespace(round=t, **frame) for t in self.probe.rounds]
             about = dict(seed=7, key="k", all_probed=lambda _, k=kept: k)
             yield SimpleNamespace(tags={"alpha": alpha}, label="Ours"), SimpleNamespace(**about)
@@ -179,3 +185,35 @@ def test_disagreement_has_the_share_of_the_first_band_once_and_relative_variance
     assert len(share) == 2 * 2 and share["value"].tolist() == pytest.approx([1.0] * 4) and share["band"].isna().all()
     assert len(relative) == 2 * 2 * 2 and set(relative["round"]) == {0, 3}
     assert relative.groupby("band")["value"].max().tolist() == pytest.approx([1.0, 0.0], abs=1e-9)
+
+
+OUTPUTS = Layout(("a", "b", "bias"), ((8, 32), (8, 4, 8), (64,)))  # two layers of eight outputs with 32 weights each
+
+
+def control(x, measured=distance_without_means):
+    """Numbers of whole and centralised vectors (rows) by band (columns), at the larger alpha."""
+    table = measured(Made(x, OUTPUTS), what="gradient", bands=4)
+    assert len(table) == 2 * 2 * 2 * 4 and table["measure"].nunique() == 1
+    return table[table["alpha"] == 0.6].groupby(["vectors", "band"])["value"].mean().unstack()
+
+
+@pytest.mark.parametrize("measured, whole, share", [
+    (distance_without_means, lambda x, of: dist(distances(x, of, bands=4)), 1 / 3),
+    (variance_without_means, lambda x, of: variance(x, of, bands=4)["bias"], 1 / 3),
+])  # fmt: skip
+def test_what_the_weights_of_an_output_have_in_common_is_gone_from_every_band(measured, whole, share):
+    """Every output of every client has its own constant: nothing is left of the weights, all of the bias."""
+    means = noise(4, 16, seed=1).repeat_interleave(32, dim=1)
+    bias = noise(4, 64, seed=2)
+    found = control(torch.cat([means, bias], dim=1), measured)
+    wanted = share * whole(bias, layout(bias=64))
+    assert found.loc[CENTRALISED].to_numpy() == pytest.approx(wanted.numpy())
+    assert (found.loc[WHOLE] > found.loc[CENTRALISED]).all()
+
+
+@pytest.mark.parametrize("measured", [distance_without_means, variance_without_means])
+def test_means_of_outputs_lie_in_low_frequencies(measured):
+    """Of white noise centralisation takes one number in 32, from the lowest of four bands nearly alone."""
+    found = control(noise(4, OUTPUTS.total, seed=3), measured)
+    left = found.loc[CENTRALISED] / found.loc[WHOLE]
+    assert left[1] < 0.97 and (left[[2, 3, 4]] > 0.98).all() and left[1] == left.min()

@@ -89,7 +89,7 @@ def parser() -> argparse.ArgumentParser:
     book.add_argument("--unless-kept", action="store_true", help="with --all: not those of which results of a larger "
                       "scale are kept")  # fmt: skip
     book.add_argument("--jobs", type=processes, default=1, help="with --all: notebooks at a time")
-    book.add_argument("--scale", default="smoke", help=" | ".join(SCALES))
+    book.add_argument("--scale", help=f"{' | '.join(SCALES)}; default {SCALES[0]}")
     book.add_argument("-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
     book.add_argument("--plain", action="store_true", help="as one Python program, where there is no Jupyter")
     book.add_argument("--keep", action="store_true", help="copy tables, figures and provenance to papers/<id>/results, "
@@ -191,6 +191,9 @@ def do_run(asked: argparse.Namespace) -> int:
 
 def do_notebook(asked: argparse.Namespace) -> int:
     given = parameters_of(asked.parameters)
+    if asked.scale is not None and "scale" in given:
+        raise ValueError(f"--scale {shown(asked.scale)} -p scale {shown(given['scale'])}: give it once")
+    asked.scale = SCALES[0] if asked.scale is None else asked.scale
     if asked.scale not in SCALES:
         raise ValueError(f"scale = {asked.scale!r}: must be one of {', '.join(SCALES)}")
     if bool(asked.name) == asked.all:
@@ -216,7 +219,7 @@ def do_notebook(asked: argparse.Namespace) -> int:
     for picture in (path for path in written if path.suffix == ".png"):
         print(f"figure    {picture}")
     if asked.keep:
-        kept = notebooks.keep_results(name, scale, folder, _as_typed(asked, name), asked.fewer)
+        kept = notebooks.keep_results(name, scale, folder, _as_typed(asked, name, scale), asked.fewer)
         print(f"kept in   {kept}")
     return 0
 
@@ -244,10 +247,10 @@ def _do_all_notebooks(asked: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _as_typed(asked: argparse.Namespace, name: str) -> str:
+def _as_typed(asked: argparse.Namespace, name: str, scale: str) -> str:
     """The command that makes these results again."""
-    given = "".join(f" -p {key} {shlex.quote(value)}" for key, value in asked.parameters)
-    return f"fednb notebook {name} --scale {asked.scale}{given}{' --plain' if asked.plain else ''} --keep"
+    given = "".join(f" -p {key} {shlex.quote(value)}" for key, value in asked.parameters if key != "scale")
+    return f"fednb notebook {name} --scale {scale}{given}{' --plain' if asked.plain else ''} --keep"
 
 
 if __name__ == "__main__":
