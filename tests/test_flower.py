@@ -185,6 +185,7 @@ def test_configuration_is_checked():
         Federated.of({"min-nodes": 0})
 
 
+@pytest.mark.usefixtures("own_names")
 def test_own_data_are_each_clients_own(tmp_path):
     """Two clients of a project: each loads its own samples alone, and both halves make a round of them."""
     x, y = torch.rand(40, 1, 8, 8, generator=torch.manual_seed(0)).numpy(), torch.arange(40) % 10

@@ -206,6 +206,7 @@ def test_a_method_with_values_of_its_own_is_tuned_by_these():
     assert {c.label: c.tune for c in made.cells} == {"FedAvg": {"lr": [0.05, 0.1]}, "FedSAM": {"rho": [0.1, 0.2]}}
 
 
+@pytest.mark.usefixtures("own_names")
 def test_arrays_are_lists_of_values():
     made = fn.grid(
         SMALL, ["FedAvg"], vary={"lr": np.array([0.05, 0.1])}, tune={"batch": torch.tensor([20, 25])}, seeds=1

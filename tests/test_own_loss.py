@@ -31,7 +31,7 @@ def mean_of_squares(logits, labels):
 
 
 @pytest.fixture(autouse=True)
-def losses(tmp_path, monkeypatch):
+def losses(own_names, tmp_path, monkeypatch):
     """Two losses, and a store that is empty."""
     monkeypatch.setenv("FEDNB_STORE", str(tmp_path))
     fn.add_loss("focal", focal)
