@@ -93,6 +93,7 @@ def test_every_run_kept_at_paper_scale_has_its_command(typed):
     {"method": "my own"}, {"parts": "Method('FedSAM', Sam(rho=0.05), Mine())"}, {"parts": "<no text of parts>"},
     {"setting": {"data": "digits", "unheard_of": 1}}, {"setting": {"model": "nobody's"}}, {"setting": "digits"},
     {"probe": {"what": ["everything"]}}, {"probe": {"when": [0]}}, {"probe": 3},
+    {"probe": {"rounds": []}}, {"probe": {"what": []}},
     {"parts": None}, {"parts": "(" * 10_000}, {"parts": "-" * 10_000 + "1"}, {"seed": -1},
 ])  # fmt: skip
 def test_what_cannot_be_typed_has_no_command(change):

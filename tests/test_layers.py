@@ -9,7 +9,8 @@ from small_grid import small_results
 from fednb.core.vectors import Layout
 from fednb.filters import HighPass
 from fednb.metrics import cka
-from fednb.study.measurements.layers import AFTER, BEFORE, CENTRALISED, CONTROL, left_by_filter, likeness, rows, weights
+from fednb.study.measurements.bands import CENTRALISED
+from fednb.study.measurements.layers import AFTER, BEFORE, CONTROL, left_by_filter, likeness, rows, weights
 
 LAYOUT = Layout(("a.weight", "a.bias", "b.weight", "c.weight"), ((8, 8), (8,), (4, 16), (2, 32)))
 

@@ -42,7 +42,7 @@ def command_of(about: dict[str, Any]) -> Command | None:
         key = run_of(setting, meant, about["seed"], probe).key
     except (AttributeError, KeyError, TypeError, ValueError, SyntaxError, RecursionError, MemoryError):
         return None  # an older version's, code that is not here, or no text of parts
-    if key != about.get("key") and repr(meant) != about["parts"]:
+    if (key != about.get("key") and repr(meant) != about["parts"]) or (probe and not (probe.what and probe.rounds)):
         return None
     default, plain = Setting().plain(), setting.plain()
     words = ["fednb", "run", about["method"]]

@@ -270,5 +270,5 @@ def _weightiest(paper: Paper, mine: list[MapLine]) -> str:
 
 
 def _rank(row: dict[str, Any], weight: int) -> tuple[bool, int, int, bool]:
-    """The order of telling: claims with an effect, then headlines, then the largest scale, then those with print."""
+    """The order of telling: those with an effect, by weight, by scale, and those beside a printed number first."""
     return not short(row["best_effect"]), weight, -SCALES.index(row["best_scale"]), not short(row["best_printed"])

@@ -15,6 +15,7 @@ from fednb.metrics import cka
 from fednb.metrics.drift import Turned, divergence
 from fednb.metrics.features import PENULTIMATE
 from fednb.metrics.tidy import finished, probed
+from fednb.study.measurements.bands import CENTRALISED
 from fednb.study.measurements.registry import measurement
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from fednb.runs.grid import Results
 
-BEFORE, AFTER, CONTROL, CENTRALISED = "before", "after", "random axes", "centralised"
+BEFORE, AFTER, CONTROL = "before", "after", "random axes"
 
 
 def weights(layout: Layout) -> list[str]:
