@@ -359,3 +359,16 @@ def test_rows_on_the_host_are_the_same_rows():
     rows["c"].zero_()
     assert torch.equal(there.gather([3, 4])["c"], here.gather([3, 4])["c"])
     assert there.gather([3, 4])["c"].tolist() == [[5.0, 6.0], [0.0, 1.0]]
+
+
+def test_rows_go_to_another_device_one_by_one(monkeypatch):
+    """The host never joins them. "cpu:0" stands for a GPU here: it is not the device that rows on the host name."""
+    table = Table({"c": vector(0.0, 1.0), "d": torch.zeros(3)}, on_host=True)
+    table.scatter([3, 7], {"c": torch.tensor([[5.0, 6.0], [7.0, 8.0]], dtype=torch.float64)})
+    monkeypatch.setattr(torch, "stack", None)
+    table.devices = dict.fromkeys(table.devices, torch.device("cpu:0"))
+    rows = table.gather([7, 4, 3])
+    assert rows["c"].tolist() == [[7.0, 8.0], [0.0, 1.0], [5.0, 6.0]] and rows["c"].dtype == torch.float64
+    assert rows["d"].shape == (3, 3) and list(table.gather([7], ["d"])) == ["d"]
+    rows["c"].zero_()
+    assert table.gather([7])["c"].tolist() == [[7.0, 8.0]], "what is given is a copy"
