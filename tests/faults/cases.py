@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import hashlib
 import io
@@ -42,15 +41,9 @@ def command(method: str, seed: int, rounds: int = ROUNDS, engine: str = "loop") 
     from fednb.cli import commands as cli
 
     given = [x for name, value in (SHORT | {"rounds": rounds}).items() for x in (f"--{name}", str(value))]
-    cli.run = functools.partial(_run(), probe=_probe(method, rounds))  # the command line has no option for probes
+    if probe := _probe(method, rounds):
+        given += ["--probe", ",".join(probe.what), "--probe-rounds", ",".join(map(str, probe.rounds))]
     return cli.main(["run", method, *given, "--seed", str(seed), "--engine", engine, "--device", "cpu", "--quiet"])
-
-
-@functools.cache
-def _run() -> Callable[..., Any]:
-    from fednb.runs.experiment import run
-
-    return run
 
 
 def _probe(method: str, rounds: int) -> Any:
@@ -122,7 +115,7 @@ def numbers(method: str, seed: int = 0, rounds: int = ROUNDS, measured: bool = T
     """
     from fednb.algorithms.catalogue import method as named
     from fednb.engines.setting import Setting
-    from fednb.runs.experiment import run_of
+    from fednb.runs.experiment import run, run_of
 
     wanted = Setting(**SHORT | {"rounds": rounds}), named(method), seed, _probe(method, rounds)
 
@@ -141,7 +134,7 @@ def numbers(method: str, seed: int = 0, rounds: int = ROUNDS, measured: bool = T
         asked[f"probe {t}"] = lambda t=t: {name: _bits(x) for name, x in fresh().probed(t).vectors.items()}
     if measured and _answer(lambda: fresh().status) == "finished":
         asked |= {"measured": lambda: _measured(fresh()), "landscape": lambda: _landscape(fresh())}
-    asked["run"] = lambda: _trained(_run()(*wanted[:3], probe=wanted[3], engine="loop", device="cpu", progress=False))
+    asked["run"] = lambda: _trained(run(*wanted[:3], probe=wanted[3], engine="loop", device="cpu", progress=False))
     return {name: _answer(question) for name, question in asked.items()}
 
 
