@@ -353,7 +353,7 @@ class Table:
 
 
 def _together(rows: Sequence[Tensor], device: torch.device) -> Tensor:
-    """Rows as one tensor on a device. From the host each goes by itself: it would take longer to join them there."""
+    """Rows as one tensor on a device. Those on the host are copied one by one, so that it need not join them first."""
     if rows[0].device == device:
         return torch.stack(list(rows))
     there = rows[0].new_empty((len(rows), *rows[0].shape), device=device)

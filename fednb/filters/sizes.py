@@ -90,7 +90,7 @@ class NormMatched(Filter):
 
 
 def _as_long_as(y: Tensor, x: Tensor) -> Tensor:
-    """x ‖y‖ / ‖x‖"""
+    """x, made as long as y: x ‖y‖ / ‖x‖"""
     return x * (norm(y) / norm(x).clamp_min(torch.finfo(x.dtype).tiny))
 
 

@@ -270,5 +270,5 @@ def _weightiest(paper: Paper, mine: list[MapLine]) -> str:
 
 
 def _rank(row: dict[str, Any], weight: int) -> tuple[bool, int, int, bool]:
-    """The order of telling: those with an effect, by weight, by scale, and those beside a printed number first."""
+    """Sorts claims: those with an effect first, then by weight, the largest scale, and with a printed number."""
     return not short(row["best_effect"]), weight, -SCALES.index(row["best_scale"]), not short(row["best_printed"])

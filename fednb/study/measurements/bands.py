@@ -29,7 +29,7 @@ measurement("distance_by_band")(spectra.distance_by_band)  # SpecGradFilter Fig.
 def variance_without_means(results: Results, what: str = "perturbation", bands: int = 10) -> pd.DataFrame:
     """FedFFT's Figure 1 with a control: V(m) of vectors as they are, and without the mean of each output's weights.
 
-    The column `vectors` says which. What the control lacks in a band are these means: one number per output.
+    The column `vectors` says which. The difference in a band is due to these means, one number per output.
     """
     return _without_means(
         results, what, "V(m)", lambda x, layout: torch.stack([*spectra.variance(x, layout, bands).values()]).mean(0)
