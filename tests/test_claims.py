@@ -253,6 +253,11 @@ def test_steadiest_of_all():
     assert judged(diverged, "steadiest", left="A", along="epochs") == [False]
 
 
+def test_one_place_has_nothing_that_varies():
+    alone = scores({("A", 1): 70, ("B", 1): 50}, epochs=1)
+    assert judged(alone, "steadiest", left="A", along="epochs") == []
+
+
 def test_a_setting_that_lacks_what_others_have_is_named_by_the_rest():
     """Half of FedWMSAM's Table 1 has a beta, the other half a gamma."""
     table = pd.concat([scores({("A", 0.1): 3, ("B", 0.1): 2}, beta=1), scores({("A", 6): 2, ("B", 6): 3}, gamma=1)])

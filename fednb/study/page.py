@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -78,6 +78,7 @@ class Page:
     claims: tuple[Claim, ...] = ()
     kept_folder: Path | None = None  # in papers/<id>/results, where an execution at this scale is kept
     evidence: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)  # by section: what, with its options
+    whole: dict[str, Grid] = field(default_factory=dict, compare=False, repr=False)  # the grids, none of them in part
     paper_grid: Callable[[str], Grid] | None = field(default=None, compare=False, repr=False)  # a section's as printed
 
     def __post_init__(self) -> None:
@@ -189,10 +190,18 @@ class Page:
         tables = [table.assign(**self._run_as(measured, section))
                   for section, several in measured.tables.items() for table in several]  # fmt: skip
         found = [
-            verdict(tables, [claim for claim in self.claims if claim.id not in reasons], self.scale),
+            verdict(tables, [self._planned(claim) for claim in self.claims if claim.id not in reasons], self.scale),
             not_run([claim for claim in self.claims if claim.id in reasons], reasons),
         ]
         return pd.concat([each for each in found if len(each)] or found[:1]).loc[[claim.id for claim in self.claims]]
+
+    def _planned(self, claim: Claim) -> Claim:
+        """A claim with all that is to be run for its section, where that is known."""
+        import pandas as pd
+
+        if (grid := (self.grids | self.whole).get(claim.section)) is None or claim.planned is not None:
+            return claim
+        return replace(claim, planned=pd.DataFrame({"method": cell.label, **cell.tags} for cell in grid.cells))
 
     def _run_as(self, measured: Measured, section: str) -> dict[str, str]:
         """How the runs behind a section were made; empty texts for a section that needs no runs."""

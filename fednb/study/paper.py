@@ -224,7 +224,8 @@ class Paper:
         claims = tuple(claim for name in sections for claim in self.claims(name))
         evidence = {n: self.evidence(n) for n in sections}
         evidence |= {n: _on(only, scale, evidence[n], alone=not grids) for n in sections if n not in grids}
-        return Page(notebook, scale, grids, claims, self.kept_folder(notebook, scale), evidence, self._as_printed)
+        kept = self.kept_folder(notebook, scale)
+        return Page(notebook, scale, grids, claims, kept, evidence, whole, self._as_printed)
 
     def _as_printed(self, section: str) -> Grid:
         """The grid of a section at paper scale."""

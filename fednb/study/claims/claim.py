@@ -18,7 +18,7 @@ import numpy as np
 from fednb.base.checks import is_number, is_text, passes
 from fednb.base.inputs import closest, one_line, shown
 from fednb.study.claims.comparison import Seen
-from fednb.study.claims.tables import varied
+from fednb.study.claims.tables import columns_of_settings, varied
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,7 +91,9 @@ class Claim:
     settings it is about; all if empty. along: the column it goes along, between `least` and `most`; at: values of it
     that it singles out. table: the printed table that it is read from. weight: how much hangs on it, headline, table or
     detail. by_construction: what it says cannot be otherwise. tuned: the paper tuned the methods that it compares.
-    printed: the printed numbers, a tidy table like the one that is judged; its settings are the ones claimed.
+    printed: the printed numbers, a tidy table like the one that is judged; its settings are the ones claimed. planned:
+    all that is to be run, a row for each method in each setting: where only some values along a column were, the
+    verdict says so, and what is said of the whole line does not fail on a part of it.
 
     >>> claim = fn.Claim(paper="mine", id="helps", section="table1", says="A is better than B", kind="above",
     ...                  left="A", right="B", tolerance=0.5)
@@ -119,6 +121,7 @@ class Claim:
     tuned: bool = False
     or_measure: Sequence[str] = ()
     printed: Any = field(default=None, compare=False, repr=False)  # that table, tidy, where there is one
+    planned: Any = field(default=None, compare=False, repr=False)  # a table with the columns of the one that is judged
 
     def __post_init__(self) -> None:
         given = {name: getattr(self, name) for name in FORMS}
@@ -184,6 +187,39 @@ class Claim:
             if column in mine:
                 mine = mine[mine[column].isin(value if isinstance(value, list) else [value])]
         return mine
+
+    def reached(self, mine: pd.DataFrame) -> tuple[int, int]:
+        """How many values of `along` were run, of how many that were to be; for the method that lacks most of them.
+
+        mine: rows that the claim is about; a value counts where all seeds have it. Who was not run at all in a setting
+        is not counted, nor what lies beyond the claim's `least` and `most`.
+        """
+        planned = self.planned
+        if planned is None or not self.along or self.along not in planned or self.along not in mine:
+            return 0, 0
+        told = [c for c in columns_of_settings(mine, self.along) if c in planned]
+        asked = self._lines(planned, ["method", *told])
+        by_seed = [self._lines(part, ["method", *told]) for _, part in mine.groupby("seed")]
+        counts = []
+        for line, values in asked.items():
+            if ran := [each[line] for each in by_seed if line in each]:
+                counts.append((len(values.intersection(*ran)), len(values)))
+        return min(counts, key=lambda count: count[0] - count[1], default=(0, 0))
+
+    def _lines(self, table: pd.DataFrame, columns: list[str]) -> dict[tuple[Any, ...], set[Any]]:
+        """The values of `along` that the claim is about, for each of its methods in each of its settings."""
+        named = {*self.left, *self.right}
+        rows = table if self.rule_kind.of_all else table[table["method"].isin(named)]
+        for column, wanted in self.where.items():
+            if column in rows and column != "method":
+                rows = rows[rows[column].isin(wanted if isinstance(wanted, list) else [wanted])]
+        rows = rows[rows[self.along].notna()]
+        if self.rule_kind.between:
+            rows = rows[rows[self.along].between(self.least, self.most)]
+        found: dict[tuple[Any, ...], set[Any]] = {}
+        for *line, value in rows[[*columns, self.along]].itertuples(index=False):
+            found.setdefault(tuple(None if cell != cell else cell for cell in line), set()).add(value)
+        return found
 
     def absent(self, mine: pd.DataFrame) -> list[str]:
         """The methods that it is about and that were not run at all; of the first of all, those that the paper has.
@@ -255,8 +291,9 @@ class Rule:
     test: from the rows of one seed and the claim to its comparisons. needs: the fields of a claim that it looks at.
     paired: left and right are taken two by two. of_all: about one method among all of the paper. several: some others
     may be ahead, fewer than the claim's `most`. between: along a column of numbers, from the claim's `least` to its
-    `most`. bands: about curves over frequency bands. margin: before it fails, even a quarter of the printed effect has
-    to be ruled out. options: of several comparisons in a setting one is enough. spread: about the spread over seeds.
+    `most`. whole: about a whole line along a column, so that a part of it cannot fail. bands: about curves over
+    frequency bands. margin: before it fails, even a quarter of the printed effect has to be ruled out. options: of
+    several comparisons in a setting one is enough. spread: about the spread over seeds.
     """
 
     test: Test
@@ -265,6 +302,7 @@ class Rule:
     of_all: bool = False
     several: bool = False
     between: bool = False
+    whole: bool = False
     bands: bool = False
     margin: bool = False
     options: bool = False

@@ -86,7 +86,13 @@ def _row(table: pd.DataFrame, claim: Claim, scale: str) -> dict[str, Any]:
         why = "no seed has all that is compared in one setting" + (f"; {apart}" if apart else "")
         return row | {"ours": why, "verdict": f"not run at {scale} scale"}
     _match(seen, printed)
-    return row | _judged(claim, seen, printed, absent, scale, row)
+    return row | _judged(claim, seen, printed, absent, scale, row, _line(asked, mine))
+
+
+def _line(claim: Claim, mine: pd.DataFrame) -> str:
+    """Which part of the values along the claim's column was run, in words; an empty text where all were."""
+    ran, asked = claim.reached(mine)
+    return f"{ran} of {asked} values of {claim.along}" if ran < asked else ""
 
 
 def _circumstances(mine: pd.DataFrame) -> dict[str, str]:
@@ -117,16 +123,19 @@ def _match(seen: list[Comparison], printed: list[Comparison]) -> None:
 
 
 def _judged(
-    claim: Claim, seen: list[Comparison], printed: list[Comparison], absent: list[str], scale: str, row: dict[str, Any]
-) -> dict[str, Any]:
+    claim: Claim, seen: list[Comparison], printed: list[Comparison], absent: list[str], scale: str, row: dict[str, Any],
+    line: str = "",
+) -> dict[str, Any]:  # fmt: skip
     """The columns that come from our numbers."""
     used = [c for c in seen if c.n >= SEEDS] if not claim.by_construction else seen
-    cover = _coverage(used, seen, printed, absent)
+    cover = replace(_coverage(used, seen, printed, absent), line=line)
     evidence = Evidence(used, claim.spare, claim.rule_kind.margin, len(claim.measures))
     outcome, on = evidence.decided() if used and not claim.by_construction else ("open", None)
-    notes = [] if used else [f"fewer than {SEEDS} seeds"]
+    if outcome == "fails" and line and claim.rule_kind.whole:
+        outcome = "open"  # the rest of the line may be what the sentence is about
+    notes = [line] * bool(used and line) if used else [f"fewer than {SEEDS} seeds"]
     if used and claim.kind in ("first", "first_on_average"):
-        notes = ["behind, not beyond doubt" if on and on.bounds[1] < on.bound else "among the best"]
+        notes += ["behind, not beyond doubt" if on and on.bounds[1] < on.bound else "among the best"]
     numbers = _numbers(on, printed)
     counts = [c.n for c in used] or [max(c.n for c in seen)]
     ours = _in_words(evidence if used else Evidence(seen, claim.spare), absent)

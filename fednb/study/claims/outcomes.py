@@ -67,21 +67,23 @@ class Coverage:
     claimed: int  # settings
     among: int  # settings that were run and are among the claimed
     absent: list[str] = field(default_factory=list)  # methods that the sentence is about and that were not run
+    line: str = ""  # which part of the values along a column were run, in words, where not all were
 
     @property
     def whole(self) -> bool:
-        """True if every setting and method of the sentence was run."""
-        return self.among >= self.claimed and not self.absent
+        """True if every setting, method and value along a column of the sentence was run."""
+        return self.among >= self.claimed and not self.absent and not self.line
 
     @property
     def words(self) -> str:
-        """How much was run: "2 of 6 settings", "without FedCR"."""
+        """How much was run: "2 of 6 settings", "1 of 4 values of rho", "without FedCR"."""
         counted = f"{self.run} of {self.claimed} settings"
         if self.among < self.run:
             counted = f"{_settings(self.run)}, {self.among or 'none'} of the {self.claimed} claimed"
         several = list(map(str, self.absent))  # a printed table may lack a name
         several = several if len(several) <= 3 else [*several[:2], f"{len(several) - 2} others"]
-        return "; ".join([counted] * (self.among < self.claimed) + [f"without {', '.join(several)}"] * bool(several))
+        parts = [counted if self.among < self.claimed else self.line, f"without {', '.join(several)}" * bool(several)]
+        return "; ".join(filter(None, parts))
 
 
 def _settings(count: int) -> str:

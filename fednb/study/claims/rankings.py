@@ -53,7 +53,7 @@ def _rivals(claim: Claim, values: Iterable[str]) -> list[str]:
     return [name for name in values if name not in claim.left and (name in claim.right or not is_control(name))]
 
 
-@rule("left", "along", of_all=True)
+@rule("left", "along", of_all=True, whole=True)
 def first_on_average(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """{measure} of {left}, the mean over every {along}, is above every other method's by more than {tolerance}"""
     out = []
@@ -69,11 +69,13 @@ def _mean(line: dict) -> float:
     return float(np.mean(list(line.values())))
 
 
-@rule("left", "along", of_all=True)
+@rule("left", "along", of_all=True, whole=True)
 def steadiest(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """{measure} of {left} varies least along {along}, by more than {tolerance} less than any other method's"""
     out = []
     for where, own, others in _lines(table, claim):
+        if len(own) < 2:
+            continue  # nothing varies in one place
         spans = {name: float(np.ptp(list(others[name].values()))) for name in _rivals(claim, others)}
         mine = float(np.ptp(list(own.values())))
         out += [Seen(where, span - mine, claim.tolerance, name, said=f"{{}}, {named(name)}", numbers=(mine, span),

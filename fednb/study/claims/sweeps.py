@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@rule("left", "along", "right", between=True, margin=True)
+@rule("left", "along", "right", between=True, margin=True, whole=True)
 def gain_grows(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """what {left} gains over {right} grows with {along}, and no step goes back by more than {tolerance} beyond doubt"""
     return _steadily(table, claim, 1)
 
 
-@rule("left", "along", "right", between=True, margin=True)
+@rule("left", "along", "right", between=True, margin=True, whole=True)
 def gain_shrinks(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """what {left} gains over {right} shrinks with {along}, and no step goes up by more than {tolerance} beyond doubt"""
     return _steadily(table, claim, -1)
@@ -95,7 +95,7 @@ def _gains(table: pd.DataFrame, claim: Claim) -> Iterator[tuple[Where, pd.Series
                 yield where, seen[both], base[both] if swept else seen[both] * 0 + base, swept
 
 
-@rule("left", "along", "at", "right", paired=True, margin=True)
+@rule("left", "along", "at", "right", paired=True, margin=True, whole=True)
 def gain_least_at(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """what {left} gains over {right}, each over its own, is smallest at {along} {at}, by more than {tolerance}"""
     out = []
@@ -111,19 +111,19 @@ def gain_least_at(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     return out
 
 
-@rule("left", "along", margin=True)
+@rule("left", "along", margin=True, whole=True)
 def falls_along(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """{measure} of {left} falls with {along}: from the smallest to the largest by more than {tolerance}"""
     return _trends(table, claim, -1, {"": list(claim.left)})
 
 
-@rule("left", "along", margin=True)
+@rule("left", "along", margin=True, whole=True)
 def rises_along(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """{measure} of {left}, each by itself, rises with {along}: from the smallest to the largest by over {tolerance}"""
     return _trends(table, claim, 1, {name: [name] for name in claim.left})
 
 
-@rule("left", "along", margin=True)
+@rule("left", "along", margin=True, whole=True)
 def each_falls_along(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """{measure} of {left}, each by itself, falls with {along}: from the smallest to the largest by over {tolerance}"""
     return _trends(table, claim, -1, {name: [name] for name in claim.left})
@@ -142,7 +142,7 @@ def _trends(table: pd.DataFrame, claim: Claim, sign: int, groups: dict[str, list
     return out
 
 
-@rule("left", "along", margin=True, options=True)
+@rule("left", "along", margin=True, options=True, whole=True)
 def peaks_inside(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """{measure} of {left}, each by itself, is higher between the ends of {along} than at them, by over {tolerance}"""
     out = []

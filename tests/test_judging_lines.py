@@ -1,0 +1,90 @@
+"""Sentences about a whole line, such as all radii, of which a part was run."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+import fednb as fn
+from fednb.study.claims import Claim
+
+RHOS = (0.05, 0.1, 0.15, 0.2)
+FALLS = {0.05: 80.0, 0.1: 75.0, 0.15: 70.0, 0.2: 60.0}
+
+
+def rows(values, method="A", seeds=range(3), **more):
+    """A number at each radius, hardly another with each seed."""
+    return [{"method": method, "rho": rho, "seed": seed, "measure": "accuracy", "value": value + 0.01 * seed} | more
+            for rho, value in values.items() for seed in seeds]  # fmt: skip
+
+
+def planned(*methods, rhos=RHOS, **more):
+    return pd.DataFrame([{"method": method, "rho": rho} | more for method in methods for rho in rhos])
+
+
+def said(table, kind, asked, **described):
+    claim = Claim(paper="made", id="c", section="s", says="so", kind=kind, along="rho", left="A", **described)
+    return fn.verdict(pd.DataFrame(table), [replace(claim, planned=asked)], "paper").loc["c", "verdict"]
+
+
+def part(of, *rhos):
+    return {rho: of[rho] for rho in rhos}
+
+
+def test_the_whole_line_is_judged_as_without_a_plan():
+    for asked in (None, planned("A"), planned("A", "B"), planned("A").assign(alpha=0.1)):
+        assert said(rows(FALLS), "falls_along", asked, tolerance=2.0) == "holds"
+        assert said(rows(FALLS), "rises_along", asked, tolerance=2.0) == "does not hold"
+
+
+def test_a_part_of_the_line_holds_where_run_and_cannot_fail():
+    two = rows(part(FALLS, 0.05, 0.1))
+    assert said(two, "falls_along", planned("A"), tolerance=2.0) == "holds where run (2 of 4 values of rho)"
+    assert said(two, "rises_along", planned("A"), tolerance=2.0) == "not decided (2 of 4 values of rho)"
+
+
+def test_one_place_where_it_fails_is_enough_for_what_is_said_of_every_place():
+    """A gains 1 at 0.05 and loses 1 at 0.1; 0.15 and 0.2 cannot mend that, but they could undo a gain."""
+    both = {"A": part(FALLS, 0.05, 0.1), "B": {0.05: 79.0, 0.1: 76.0}}
+    table = [row for method, values in both.items() for row in rows(values, method)]
+    asked = planned("A", "B")
+    assert said(table, "gain_positive", asked, right="B") == "does not hold"
+    won = [row for row in table if row["rho"] == 0.05]
+    assert said(won, "gain_positive", asked, right="B") == "holds where run (1 of 4 values of rho)"
+    assert said(won, "gain_positive", asked, right="B", most=0.07) == "holds"  # no other is asked for
+
+
+def test_a_value_counts_where_all_seeds_have_it():
+    steady = [row for method, line in (("A", dict.fromkeys(RHOS, 70.0)), ("B", FALLS)) for row in rows(line, method)]
+    fewer = [row for row in steady if row["rho"] < 0.2 or row["seed"] == 0]
+    assert said(fewer, "steadiest", planned("A", "B")) == "holds where run (3 of 4 values of rho)"
+
+
+def test_the_setting_that_lacks_most_is_told_and_one_that_was_not_run_is_not_counted():
+    table = rows(FALLS, dataset="CIFAR-10") + rows(part(FALLS, 0.05, 0.2), dataset="CIFAR-100")
+    asked = pd.concat([planned("A", dataset=name) for name in ("CIFAR-10", "CIFAR-100", "EMNIST")])
+    assert said(table, "falls_along", asked) == "holds where run (2 of 4 values of rho)"
+    alone = [row for row in table if row["dataset"] == "CIFAR-10"]
+    assert said(alone, "falls_along", asked) == "holds"
+    only = Claim(paper="made", id="c", section="s", says="so", kind="falls_along", along="rho", left="A",
+                 where={"dataset": "CIFAR-10"}, planned=asked)  # fmt: skip
+    assert fn.verdict(pd.DataFrame(table), [only], "paper").loc["c", "verdict"] == "holds"
+
+
+def test_another_method_of_the_plan_that_the_sentence_is_not_about_may_lack_values():
+    table = rows(FALLS) + rows(part(FALLS, 0.1), "B")
+    assert said(table, "falls_along", planned("A", "B")) == "holds"
+    steady = rows(dict.fromkeys(RHOS, 70.0)) + rows(FALLS, "B")
+    assert said(steady, "steadiest", planned("A", "B"), tolerance=2.0) == "holds"
+    fewer = [row for row in steady if row["rho"] <= 0.15]
+    assert said(fewer, "steadiest", planned("A", "B")) == "holds where run (3 of 4 values of rho)"
+
+
+@pytest.mark.parametrize("scale", ["laptop", "paper"])
+def test_what_a_page_plans_is_the_whole_grid(scale):
+    """A page with a part of its grids knows what the grid has."""
+    page = fn.papers("fedfft").page("table10", scale=scale, only={"rho": [0.1]})
+    claim = next(page._planned(claim) for claim in page.claims if claim.id == "table10-stable")
+    assert sorted(set(claim.planned["rho"])) == list(RHOS) and {"FedFFT", "FedSAM"} <= set(claim.planned["method"])
+    seen = pd.DataFrame(rows({0.1: 70.0}, "FedFFT") + rows({0.1: 71.0}, "FedSAM")).assign(grid="table10")
+    assert fn.verdict(seen, [claim], scale).loc["table10-stable", "verdict"] == f"not run at {scale} scale"
