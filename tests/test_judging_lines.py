@@ -1,4 +1,4 @@
-"""Sentences about a whole line, such as all radii, of which a part was run."""
+"""Sentences about a whole line, all rivals or all settings, of which a part was run."""
 
 from dataclasses import replace
 
@@ -88,3 +88,35 @@ def test_what_a_page_plans_is_the_whole_grid(scale):
     assert sorted(set(claim.planned["rho"])) == list(RHOS) and {"FedFFT", "FedSAM"} <= set(claim.planned["method"])
     seen = pd.DataFrame(rows({0.1: 70.0}, "FedFFT") + rows({0.1: 71.0}, "FedSAM")).assign(grid="table10")
     assert fn.verdict(seen, [claim], scale).loc["table10-stable", "verdict"] == f"not run at {scale} scale"
+
+
+def test_the_first_of_all_names_rivals_that_were_run_in_some_of_its_settings():
+    """B was run at 0.1 alone; a control of ours is no rival, and B is none where A was not run."""
+    values = {("A", 0.1): 80.0, ("A", 0.6): 90.0, ("B", 0.1): 70.0, ("C", 0.1): 60.0, ("C", 0.6): 60.0}
+    table = [{"method": method, "alpha": alpha, "seed": seed, "measure": "accuracy", "value": value + 0.01 * seed}
+             for (method, alpha), value in values.items() for seed in range(3)]  # fmt: skip
+    names = ("A", "B", "C", "D (our control)")
+    asked = pd.DataFrame([{"method": name, "alpha": alpha} for name in names for alpha in (0.1, 0.6, 5.0)])
+    made = Claim(paper="made", id="c", section="s", says="so", kind="first", left="A")
+
+    def judged(rows, planned):
+        return fn.verdict(pd.DataFrame(rows), [replace(made, planned=planned)], "paper").loc["c"]
+
+    assert judged(table, None)["verdict"] == "holds"
+    seen = judged(table, asked)
+    assert seen["verdict"] == "holds where run (without B in some settings)"
+    assert "not run: B in some settings" in seen["ours"]
+    assert judged(table, asked[asked["alpha"] != 0.6])["verdict"] == "holds"
+    assert judged([row for row in table if row["alpha"] == 0.1], asked)["verdict"] == "holds"
+    lost = [row | {"value": 50.0} if row["method"] == "A" else row for row in table]
+    assert judged(lost, asked)["verdict"] == "does not hold"
+
+
+def test_the_best_of_all_settings_says_how_many_of_them_were_run():
+    asked = planned("A")
+    best = dict(id="c", section="s", says="so", kind="best_at", left="A", at="rho 0.05", paper="made", planned=asked)
+    some = pd.DataFrame(rows(part(FALLS, 0.05, 0.1)))
+    assert fn.verdict(some, [Claim(**best)], "paper").loc["c", "verdict"] == "holds where run (2 of 4 settings)"
+    assert fn.verdict(pd.DataFrame(rows(FALLS)), [Claim(**best)], "paper").loc["c", "verdict"] == "holds"
+    worse = Claim(**best | {"at": "rho 0.1"})
+    assert fn.verdict(some, [worse], "paper").loc["c", "verdict"] == "does not hold"

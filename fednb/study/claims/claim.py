@@ -17,6 +17,7 @@ import numpy as np
 
 from fednb.base.checks import is_number, is_text, passes
 from fednb.base.inputs import closest, one_line, shown
+from fednb.metrics.tidy import is_control
 from fednb.study.claims.comparison import Seen
 from fednb.study.claims.tables import columns_of_settings, varied
 
@@ -197,29 +198,56 @@ class Claim:
         planned = self.planned
         if planned is None or not self.along or self.along not in planned or self.along not in mine:
             return 0, 0
-        told = [c for c in columns_of_settings(mine, self.along) if c in planned]
-        asked = self._lines(planned, ["method", *told])
-        by_seed = [self._lines(part, ["method", *told]) for _, part in mine.groupby("seed")]
+        told = ["method", *self._told(mine)]
+        asked = self._lines(planned, told)
+        by_seed = [self._lines(part, told) for _, part in mine.groupby("seed")]
         counts = []
         for line, values in asked.items():
             if ran := [each[line] for each in by_seed if line in each]:
                 counts.append((len(values.intersection(*ran)), len(values)))
         return min(counts, key=lambda count: count[0] - count[1], default=(0, 0))
 
+    def settings_reached(self, mine: pd.DataFrame) -> tuple[int, int]:
+        """How many settings were run, of how many that were to be; for what is said of one among all of them."""
+        if self.planned is None or not self.rule_kind.of_settings or not (told := self._told(mine)):
+            return 0, 0
+        ran, asked = (set(self._cells(table, told)) for table in (mine, self.planned))
+        return len(asked & ran), len(asked)
+
+    def lacking(self, mine: pd.DataFrame) -> list[str]:
+        """The rivals of the first of all that were to be run in some setting in which it was, and were not.
+
+        Those that were run in no setting are `absent`.
+        """
+        if self.planned is None or not self.rule_kind.of_all:
+            return []
+        told = self._told(mine)
+        ran, asked = (self._cells(table, told, "method") for table in (mine, self.planned))
+        shared = [key for key in asked if ran.get(key, set()) & set(self.left)]
+        rivals = (name for key in shared for name in sorted(asked[key] - ran[key]))
+        return [name for name in dict.fromkeys(rivals) if name in set(mine["method"]) and not is_control(name)]
+
+    def _told(self, mine: pd.DataFrame) -> list[str]:
+        """The columns that tell settings apart, in a table and in what is planned, but the one along which it goes."""
+        return [c for c in columns_of_settings(mine, self.along) if c in self.planned]
+
+    def _cells(self, table: pd.DataFrame, columns: list[str], of: str = "") -> dict[tuple[Any, ...], set[Any]]:
+        """By setting, as the values of some columns: what another column has there, in rows that the claim is about."""
+        rows = table if self.rule_kind.of_all else table[table["method"].isin({*self.left, *self.right})]
+        for column, wanted in self.where.items():
+            if column in rows:
+                rows = rows[rows[column].isin(wanted if isinstance(wanted, list) else [wanted])]
+        found: dict[tuple[Any, ...], set[Any]] = {}
+        for *key, value in rows[[*columns, of or columns[-1]]].itertuples(index=False):
+            found.setdefault(tuple(None if cell != cell else cell for cell in key), set()).add(value)
+        return found
+
     def _lines(self, table: pd.DataFrame, columns: list[str]) -> dict[tuple[Any, ...], set[Any]]:
         """The values of `along` that the claim is about, for each of its methods in each of its settings."""
-        named = {*self.left, *self.right}
-        rows = table if self.rule_kind.of_all else table[table["method"].isin(named)]
-        for column, wanted in self.where.items():
-            if column in rows and column != "method":
-                rows = rows[rows[column].isin(wanted if isinstance(wanted, list) else [wanted])]
-        rows = rows[rows[self.along].notna()]
+        rows = table[table[self.along].notna()]
         if self.rule_kind.between:
             rows = rows[rows[self.along].between(self.least, self.most)]
-        found: dict[tuple[Any, ...], set[Any]] = {}
-        for *line, value in rows[[*columns, self.along]].itertuples(index=False):
-            found.setdefault(tuple(None if cell != cell else cell for cell in line), set()).add(value)
-        return found
+        return self._cells(rows, columns, self.along)
 
     def absent(self, mine: pd.DataFrame) -> list[str]:
         """The methods that it is about and that were not run at all; of the first of all, those that the paper has.
@@ -291,7 +319,8 @@ class Rule:
     test: from the rows of one seed and the claim to its comparisons. needs: the fields of a claim that it looks at.
     paired: left and right are taken two by two. of_all: about one method among all of the paper. several: some others
     may be ahead, fewer than the claim's `most`. between: along a column of numbers, from the claim's `least` to its
-    `most`. whole: about a whole line along a column, so that a part of it cannot fail. bands: about curves over
+    `most`. whole: about a whole line along a column, so that a part of it cannot fail. of_settings: about
+    one setting among all. bands: about curves over
     frequency bands. margin: before it fails, even a quarter of the printed effect has to be ruled out. options: of
     several comparisons in a setting one is enough. spread: about the spread over seeds.
     """
@@ -303,6 +332,7 @@ class Rule:
     several: bool = False
     between: bool = False
     whole: bool = False
+    of_settings: bool = False
     bands: bool = False
     margin: bool = False
     options: bool = False

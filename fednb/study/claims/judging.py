@@ -86,13 +86,15 @@ def _row(table: pd.DataFrame, claim: Claim, scale: str) -> dict[str, Any]:
         why = "no seed has all that is compared in one setting" + (f"; {apart}" if apart else "")
         return row | {"ours": why, "verdict": f"not run at {scale} scale"}
     _match(seen, printed)
+    absent += [f"{name} in some settings" for name in claim.lacking(mine)]
     return row | _judged(claim, seen, printed, absent, scale, row, _line(asked, mine))
 
 
 def _line(claim: Claim, mine: pd.DataFrame) -> str:
-    """Which part of the values along the claim's column was run, in words; an empty text where all were."""
+    """Which part of the values along the claim's column, or of its settings, was run; empty where all were."""
     ran, asked = claim.reached(mine)
-    return f"{ran} of {asked} values of {claim.along}" if ran < asked else ""
+    here, there = claim.settings_reached(mine)
+    return f"{ran} of {asked} values of {claim.along}" if ran < asked else outcomes.share(here, there)
 
 
 def _circumstances(mine: pd.DataFrame) -> dict[str, str]:

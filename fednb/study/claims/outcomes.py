@@ -77,13 +77,18 @@ class Coverage:
     @property
     def words(self) -> str:
         """How much was run: "2 of 6 settings", "1 of 4 values of rho", "without FedCR"."""
-        counted = f"{self.run} of {self.claimed} settings"
+        counted = share(self.run, self.claimed)
         if self.among < self.run:
             counted = f"{_settings(self.run)}, {self.among or 'none'} of the {self.claimed} claimed"
         several = list(map(str, self.absent))  # a printed table may lack a name
         several = several if len(several) <= 3 else [*several[:2], f"{len(several) - 2} others"]
         parts = [counted if self.among < self.claimed else self.line, f"without {', '.join(several)}" * bool(several)]
         return "; ".join(filter(None, parts))
+
+
+def share(run: int, claimed: int) -> str:
+    """How many settings were run of those that a sentence is about, in words; an empty text where all were."""
+    return f"{run} of {claimed} settings" if run < claimed else ""
 
 
 def _settings(count: int) -> str:

@@ -91,7 +91,7 @@ def _lines(table: pd.DataFrame, claim: Claim) -> Iterator[tuple[Any, dict, dict[
             yield where, own, {name: line for name, line in lines.items() if line.keys() == own.keys()}
 
 
-@rule("left", "at")
+@rule("left", "at", of_settings=True)
 def best_at(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """{measure} of {left} is above that in every other setting by more than {tolerance} at {at}"""
     found = list(by_setting(table[table["method"].isin(claim.left)]))
