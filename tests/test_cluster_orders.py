@@ -249,6 +249,9 @@ def test_it_is_refused_also_where_no_run_is_missing():
     [
         ("run fedfft table1 --on tcp://a:1 --jobs 2", "do not go together"),
         ("run fedfft table1 --on tcp://a:1 --shard 1/2", "do not go together"),
+        ("run fedfft table1 --on tcp://a:1 --together 2", "in its own process"),
+        ("run fedfft table1 --jobs 2 --together 2", "in its own process"),
+        ("status fedfft table1 --together 2", "in its own process"),
         ("run fedfft table1 --shard 3/2", "must be such as 3/16"),
         ("status fedfft table1 --shard 1/2", "belongs to `fednb grid run`"),
         ("status fedfft table1 --watch", "--on ADDRESS"),

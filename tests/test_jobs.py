@@ -4,9 +4,12 @@ import pytest
 
 from fednb.cli import grids
 from fednb.cli.commands import main
+from fednb.runs import together
+from fednb.runs.grid import BadGrid
 from fednb.study.columns import WIDTH
 from fednb.study.jobs import JobsFailed, jobs_of, run_all
 from fednb.study.paper import papers
+from fednb.study.selection import Selection
 
 
 @pytest.fixture(autouse=True)
@@ -46,9 +49,11 @@ def test_a_table_for_another_command_has_a_run_in_a_line(capsys):
 
 def test_bad_asks_are_refused(capsys):
     assert main(["grid", "run", "fedfft", "table3", "--jobs", "0"]) == 2
+    assert main(["grid", "run", "fedfft", "table3", "--together", "0"]) == 2
     assert main(["grid", "run", "fedfft", "tabel3"]) == 2
     said = capsys.readouterr().err
-    assert "jobs = 0: must be at least 1" in said and "no grid of fedfft 'tabel3'; closest: table3" in said
+    assert "jobs = 0: must be at least 1" in said and "together = 0: must be at least 1" in said
+    assert "no grid of fedfft 'tabel3'; closest: table3" in said
 
 
 def test_failed_runs_are_told_at_the_end_and_exit_1(monkeypatch, capsys):
@@ -68,3 +73,37 @@ def test_failed_runs_are_told_at_the_end_and_exit_1(monkeypatch, capsys):
         "fednb: table8 1: DamagedFile: state: other bytes than were written",
         "fednb: table8 2 and 1 more: DataNotFound: 'fashion-mnist' is not here: no network",
     ]
+
+
+@pytest.mark.parametrize("typed, wanted", [([], 1), (["--together", "2"], 2)])
+def test_as_many_runs_train_at_the_same_time_as_were_asked_for(typed, wanted, monkeypatch):
+    """On a CPU one after the other, unless said otherwise; what is begun and not ended is counted."""
+    make, working, most = together._Work.make, [], []
+
+    def counted(self, at, beside):
+        working.append(at)
+        most.append(len(working))
+        try:
+            return make(self, at, beside)
+        finally:
+            working.remove(at)
+
+    monkeypatch.setattr(together._Work, "make", counted)
+    asked = ["grid", "run", "fedfft", "table8", "--methods", "fedsam-d,fedfft-d", "--device", "cpu"]
+    assert main([*asked, *typed]) == 0
+    assert max(most) == wanted and len(most) == 2
+
+
+def test_a_methods_other_name_counts_where_no_run_is_called_so():
+    """FedSAM-D is FedSpeed: a label of Table 1, where our control is another row of it, and none of Table 8."""
+
+    def labels(name, grid, scale="smoke"):
+        cells = Selection(seeds=[0], methods=(name,)).grid(papers("fedfft"), grid, scale).cells
+        return list(dict.fromkeys(cell.label for cell in cells))
+
+    assert labels("fedsam-d", "table8") == ["FedDyn + SAM"]
+    assert labels("FedSAM-D", "table1", "paper") == ["FedSAM-D"]
+    assert labels("FedSpeed", "table1", "paper") == ["FedSAM-D", "FedSAM-D, decay 0.9995 (our control)"]
+    for name in ("fedspid", "fedsam + highpass(nonsense=1)"):
+        with pytest.raises(BadGrid, match="no method"):
+            Selection(methods=(name,)).check([papers("fedfft").grid("table8")])

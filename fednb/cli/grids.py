@@ -36,6 +36,13 @@ def add_grid(verb: argparse.ArgumentParser) -> None:
     verb.set_defaults(scale=None)  # a file may have none
     verb.add_argument("--jobs", type=processes, help="runs at a time, each in a process of its own; default: all in "
                       "this one, as many at once as a GPU favours")  # fmt: skip
+    verb.add_argument(
+        "--together",
+        type=processes,
+        metavar="N",
+        help="runs that train at the same time in this "
+        "process; default: six at most on a GPU, one on a CPU. Fewer are done sooner, the others later",
+    )
     add_on(verb)
     verb.add_argument("--shard", default="", metavar="I/N", help="make this part of N equal parts of all runs, such as "
                       "3/16, for job arrays that share a store; what is tuned is tuned first")  # fmt: skip
@@ -47,8 +54,9 @@ def add_grid(verb: argparse.ArgumentParser) -> None:
 
 
 def do_grid(asked: argparse.Namespace) -> int:
-    if asked.jobs is not None and asked.jobs < 1:
-        raise ValueError(f"jobs = {asked.jobs}: must be at least 1")
+    for name in ("jobs", "together"):
+        if (number := getattr(asked, name)) is not None and number < 1:
+            raise ValueError(f"{name} = {number}: must be at least 1")
     _refuse_mixtures(asked)
     if asked.scale is None:
         asked.scale = "" if asked.paper.endswith(FILE) else SCALES[0]
@@ -81,6 +89,9 @@ def _refuse_mixtures(asked: argparse.Namespace) -> None:
                          "of a job array, or in processes here")  # fmt: skip
     if asked.watch and not (asked.what == "status" and asked.on):
         raise ValueError("grid: --watch belongs to `fednb grid status ... --on ADDRESS`")
+    if asked.together and (asked.jobs or asked.on or asked.what == "status"):
+        raise ValueError("grid: --together is about the runs that `fednb grid run` makes in its own process; it does "
+                         "not go with --jobs, --on or status")  # fmt: skip
     if asked.shard and asked.what == "status":
         raise ValueError("grid status: --shard belongs to `fednb grid run`")
 
@@ -188,7 +199,8 @@ def _make(asked: argparse.Namespace, grids: list[Grid]) -> list[str]:
     for each in wanted if not asked.on else ():
         suits(each.setting, device_of(asked.device))  # refused now, not run by run
     big = asked.scale == "paper" and asked.device == "auto"
-    made = follow(wanted, names, " ".join([asked.paper, *asked.names]), device=asked.device, on=asked.on, needs_gpu=big)
+    what = " ".join([asked.paper, *asked.names])
+    made = follow(wanted, names, what, device=asked.device, on=asked.on, needs_gpu=big, at_once=asked.together)
     return reasons((names[i], str(run) or type(run).__name__) for i, run in made if isinstance(run, Exception))
 
 

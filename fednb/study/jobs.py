@@ -114,13 +114,14 @@ def done(job: Job, device: str = "auto") -> Run:
 
 def follow(
     wanted: Sequence[Wanted], names: Sequence[str], what: str, *, device: str = "auto", until: float | None = None,
-    on: str = "", needs_gpu: bool = False,
+    on: str = "", needs_gpu: bool = False, at_once: int | None = None,
 ) -> Iterator[tuple[int, Run | Exception]]:  # fmt: skip
     """Make runs in this process and give each with its number as it ends, or the error that ended it.
 
     On a terminal a bar says how many runs are done, running and missing, and how long the rest will take; elsewhere
     there is one line for each run, with its name. until: a `time.monotonic()` after which no further round is begun.
     on: the address of a Dask scheduler, or its file; the runs are made there. needs_gpu: there by workers with a GPU.
+    at_once: how many runs train at the same time here; as many as the device favours, if None.
     """
     if on:
         checked(on)  # said also where no run is missing
@@ -132,7 +133,7 @@ def follow(
         if on:
             made = dispatch.run_all(wanted, on, device=device, needs_gpu=needs_gpu, until=until, on_round=table.round)
         else:
-            made = together.run_all(wanted, device=device, until=until, on_round=table.round)
+            made = together.run_all(wanted, device=device, until=until, on_round=table.round, at_once=at_once)
         for i, run in made:
             table.ended(i)
             if not watched:

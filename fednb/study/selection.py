@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fednb.algorithms.catalogue import method
 from fednb.base.inputs import closest, shown
 from fednb.engines.setting import checked
 from fednb.runs.grid import BadGrid, Cell, Grid
@@ -17,7 +18,8 @@ class Selection:
     """Which runs of a grid are wanted; every field that is left empty leaves the grid as its file has it.
 
     seeds: in place of the grid's. only: values of tags, as in `Grid.only`, such as {"dataset": ["CIFAR-10"]}. methods:
-    labels of the table or names of methods, in any letter case. precision: in place of the settings', such as "bf16".
+    labels of the table or names of methods, in any letter case; a method's other names count where no run is called so,
+    such as "FedSAM-D" for FedSpeed. precision: in place of the settings', such as "bf16".
     """
 
     seeds: list[int] | None = None
@@ -51,22 +53,25 @@ class Selection:
             fits = {id(cell) for cell in grid.only(self.only).cells}
         except BadGrid:
             return []
-        return [i for i, cell in enumerate(grid.cells) if id(cell) in fits and self._named(cell)]
+        wanted = self._called({name for cell in grid.cells for name in _names(cell)})
+        named = [not self.methods or bool(wanted & _names(cell)) for cell in grid.cells]
+        return [i for i, cell in enumerate(grid.cells) if id(cell) in fits and named[i]]
 
     def tuning_cells(self, grid: Grid) -> list[int]:
         """The numbers of the cells of a grid's tuning that choose parameters for its wanted cells."""
         labels = {grid.cells[i].label for i in self.cells(grid)}
         return [i for i, cell in enumerate(grid.tuning.cells) if cell.label in labels] if grid.tuning else []
 
-    def _named(self, cell: Cell) -> bool:
-        return not self.methods or bool({name.lower() for name in self.methods} & _names(cell))
+    def _called(self, known: set[str]) -> set[str]:
+        """What the wanted methods are called among known names."""
+        return {name.lower() if name.lower() in known else _in_catalogue(name) for name in self.methods} & known
 
     def check(self, grids: Iterable[Grid]) -> None:
         """Refuse a method or a tag that none of some grids has, and a choice that leaves no run of them."""
         grids = list(grids)
         cells = [cell for grid in grids for cell in grid.cells]
         known = set().union(*(_names(cell) for cell in cells))
-        for name in (name for name in self.methods if name.lower() not in known):
+        for name in (name for name in self.methods if not {name.lower(), _in_catalogue(name)} & known):
             labels = dict.fromkeys(cell.label for cell in cells)
             raise BadGrid(f"no method {shown(name)} in what was asked for; closest: {closest(name, labels)}")
         tags = dict.fromkeys(["method", *(tag for cell in cells for tag in cell.tags)])
@@ -78,6 +83,14 @@ class Selection:
     def __str__(self) -> str:
         asked = {"only": self.only, "methods": self.methods}
         return ", ".join(f"{name} = {shown(value)}" for name, value in asked.items() if value) or "all"
+
+
+def _in_catalogue(name: str) -> str:
+    """The first of a method's names, in lower case; an empty text for what is none."""
+    try:
+        return method(name).name.lower()
+    except (LookupError, ValueError):
+        return ""
 
 
 def _names(cell: Cell) -> set[str]:
