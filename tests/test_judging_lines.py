@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import fednb as fn
-from fednb.study.claims import Claim
+from fednb.study.claims import BadClaim, Claim
 
 RHOS = (0.05, 0.1, 0.15, 0.2)
 FALLS = {0.05: 80.0, 0.1: 75.0, 0.15: 70.0, 0.2: 60.0}
@@ -120,3 +120,8 @@ def test_the_best_of_all_settings_says_how_many_of_them_were_run():
     assert fn.verdict(pd.DataFrame(rows(FALLS)), [Claim(**best)], "paper").loc["c", "verdict"] == "holds"
     worse = Claim(**best | {"at": "rho 0.1"})
     assert fn.verdict(some, [worse], "paper").loc["c", "verdict"] == "does not hold"
+
+
+def test_a_plan_without_methods_is_refused():
+    with pytest.raises(BadClaim, match="planned table has no 'method'"):
+        said(rows(FALLS), "falls_along", pd.DataFrame({"rho": RHOS}))

@@ -17,9 +17,8 @@ import numpy as np
 
 from fednb.base.checks import is_number, is_text, passes
 from fednb.base.inputs import closest, one_line, shown
-from fednb.metrics.tidy import is_control
 from fednb.study.claims.comparison import Seen
-from fednb.study.claims.tables import columns_of_settings, varied
+from fednb.study.claims.tables import varied
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -166,6 +165,8 @@ class Claim:
             )
         if self.printed is not None and (lacking := [name for name in PRINTED if name not in self.printed]):
             raise BadClaim(f"claim {one_line(self.id, 80)}: its printed table has no {shown(lacking[0])}")
+        if self.planned is not None and "method" not in self.planned:
+            raise BadClaim(f"claim {one_line(self.id, 80)}: its planned table has no 'method'")
         if self.or_measure and self.rule_kind.options:
             raise BadClaim(f"claim {one_line(self.id, 80)}: a claim of the kind {self.kind} has no `or_measure`")
 
@@ -188,66 +189,6 @@ class Claim:
             if column in mine:
                 mine = mine[mine[column].isin(value if isinstance(value, list) else [value])]
         return mine
-
-    def reached(self, mine: pd.DataFrame) -> tuple[int, int]:
-        """How many values of `along` were run, of how many that were to be; for the method that lacks most of them.
-
-        mine: rows that the claim is about; a value counts where all seeds have it. Who was not run at all in a setting
-        is not counted, nor what lies beyond the claim's `least` and `most`.
-        """
-        planned = self.planned
-        if planned is None or not self.along or self.along not in planned or self.along not in mine:
-            return 0, 0
-        told = ["method", *self._told(mine)]
-        asked = self._lines(planned, told)
-        by_seed = [self._lines(part, told) for _, part in mine.groupby("seed")]
-        counts = []
-        for line, values in asked.items():
-            if ran := [each[line] for each in by_seed if line in each]:
-                counts.append((len(values.intersection(*ran)), len(values)))
-        return min(counts, key=lambda count: count[0] - count[1], default=(0, 0))
-
-    def settings_reached(self, mine: pd.DataFrame) -> tuple[int, int]:
-        """How many settings were run, of how many that were to be; for what is said of one among all of them."""
-        if self.planned is None or not self.rule_kind.of_settings or not (told := self._told(mine)):
-            return 0, 0
-        ran, asked = (set(self._cells(table, told)) for table in (mine, self.planned))
-        return len(asked & ran), len(asked)
-
-    def lacking(self, mine: pd.DataFrame) -> list[str]:
-        """The rivals of the first of all that were to be run in some setting in which it was, and were not.
-
-        Those that were run in no setting are `absent`.
-        """
-        if self.planned is None or not self.rule_kind.of_all:
-            return []
-        told = self._told(mine)
-        ran, asked = (self._cells(table, told, "method") for table in (mine, self.planned))
-        shared = [key for key in asked if ran.get(key, set()) & set(self.left)]
-        rivals = (name for key in shared for name in sorted(asked[key] - ran[key]))
-        return [name for name in dict.fromkeys(rivals) if name in set(mine["method"]) and not is_control(name)]
-
-    def _told(self, mine: pd.DataFrame) -> list[str]:
-        """The columns that tell settings apart, in a table and in what is planned, but the one along which it goes."""
-        return [c for c in columns_of_settings(mine, self.along) if c in self.planned]
-
-    def _cells(self, table: pd.DataFrame, columns: list[str], of: str = "") -> dict[tuple[Any, ...], set[Any]]:
-        """By setting, as the values of some columns: what another column has there, in rows that the claim is about."""
-        rows = table if self.rule_kind.of_all else table[table["method"].isin({*self.left, *self.right})]
-        for column, wanted in self.where.items():
-            if column in rows:
-                rows = rows[rows[column].isin(wanted if isinstance(wanted, list) else [wanted])]
-        found: dict[tuple[Any, ...], set[Any]] = {}
-        for *key, value in rows[[*columns, of or columns[-1]]].itertuples(index=False):
-            found.setdefault(tuple(None if cell != cell else cell for cell in key), set()).add(value)
-        return found
-
-    def _lines(self, table: pd.DataFrame, columns: list[str]) -> dict[tuple[Any, ...], set[Any]]:
-        """The values of `along` that the claim is about, for each of its methods in each of its settings."""
-        rows = table[table[self.along].notna()]
-        if self.rule_kind.between:
-            rows = rows[rows[self.along].between(self.least, self.most)]
-        return self._cells(rows, columns, self.along)
 
     def absent(self, mine: pd.DataFrame) -> list[str]:
         """The methods that it is about and that were not run at all; of the first of all, those that the paper has.

@@ -18,6 +18,7 @@ from fednb.study.claims.comparison import Comparison, gathered
 from fednb.study.claims.evidence import Estimate, Evidence, doubtful
 from fednb.study.claims.intervals import SEEDS
 from fednb.study.claims.outcomes import Coverage
+from fednb.study.claims.planned import rivals_lacking, settings_run, values_run
 from fednb.study.claims.sides import TO_TARGET
 from fednb.study.claims.tables import CIRCUMSTANCES, compatible, varied
 
@@ -86,15 +87,14 @@ def _row(table: pd.DataFrame, claim: Claim, scale: str) -> dict[str, Any]:
         why = "no seed has all that is compared in one setting" + (f"; {apart}" if apart else "")
         return row | {"ours": why, "verdict": f"not run at {scale} scale"}
     _match(seen, printed)
-    absent += [f"{name} in some settings" for name in claim.lacking(mine)]
+    absent += [f"{name} in some settings" for name in rivals_lacking(claim, mine)]
     return row | _judged(claim, seen, printed, absent, scale, row, _line(asked, mine))
 
 
 def _line(claim: Claim, mine: pd.DataFrame) -> str:
     """Which part of the values along the claim's column, or of its settings, was run; empty where all were."""
-    ran, asked = claim.reached(mine)
-    here, there = claim.settings_reached(mine)
-    return f"{ran} of {asked} values of {claim.along}" if ran < asked else outcomes.share(here, there)
+    ran, asked = values_run(claim, mine)
+    return f"{ran} of {asked} values of {claim.along}" if ran < asked else outcomes.share(*settings_run(claim, mine))
 
 
 def _circumstances(mine: pd.DataFrame) -> dict[str, str]:
