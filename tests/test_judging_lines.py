@@ -125,3 +125,22 @@ def test_the_best_of_all_settings_says_how_many_of_them_were_run():
 def test_a_plan_without_methods_is_refused():
     with pytest.raises(BadClaim, match="planned table has no 'method'"):
         said(rows(FALLS), "falls_along", pd.DataFrame({"rho": RHOS}))
+
+
+def test_bands_grow_with_skew_where_there_are_two_alphas():
+    """One alpha alone says nothing; two of three cannot fail, and hold where run."""
+
+    def judged(curves, alphas=(0.1, 0.6, 100.0)):
+        table = [{"alpha": alpha, "method": "FedAvg", "seed": seed, "measure": "variance", "band": band, "value": value}
+                 for alpha, curve in curves.items() for seed in range(3)
+                 for band, value in enumerate([curve[0] + 0.01 * seed, *curve[1:]], 1)]  # fmt: skip
+        made = Claim(paper="made", id="c", section="s", says="so", kind="low_band_grows_with_skew", measure="variance",
+                     planned=pd.DataFrame({"method": "FedAvg", "alpha": alphas}))  # fmt: skip
+        return fn.verdict(pd.DataFrame(table), [made], "paper").loc["c", "verdict"]
+
+    grown = {0.1: [9.0, 1.0], 0.6: [2.0, 1.0]}
+    assert judged(grown) == "holds where run (2 of 3 values of alpha)"
+    assert judged(grown, (0.1, 0.6)) == "holds"
+    assert judged(grown | {0.1: [1.0, 1.0]}) == "not decided (2 of 3 values of alpha)"
+    assert judged(grown | {0.1: [1.0, 1.0]}, (0.1, 0.6)) == "does not hold"
+    assert judged({0.1: [9.0, 1.0]}) == "not run at paper scale"

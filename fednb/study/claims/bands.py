@@ -41,7 +41,7 @@ def falls_with_band(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     return out
 
 
-@rule(bands=True)
+@rule(bands=True, whole=True, along=SKEW)
 def low_band_grows_with_skew(table: pd.DataFrame, claim: Claim) -> list[Seen]:
     """from the largest alpha to the smallest the first band grows, and (1 + {tolerance}) times as much as the last"""
     apart = varied(table) or ["method"]
@@ -52,6 +52,8 @@ def low_band_grows_with_skew(table: pd.DataFrame, claim: Claim) -> list[Seen]:
 def _grown(where: Where, table: pd.DataFrame, by: str, claim: Claim) -> list[Seen]:
     """In one setting: how much the first band grows, and how much more than the last."""
     curves = table.groupby([by, "band"])["value"].mean(skipna=False).unstack("band")
+    if len(curves) < 2:
+        return []  # nothing grows in one place
     growth = curves.loc[curves.index.min()] / curves.loc[curves.index.max()]
     low, high = (float(each) for each in np.log(growth.iloc[[0, -1]]))
     how: dict[str, Any] = {"said": "first band x{}, last band x{}", "log": True, "lost": not isfinite(low - high),

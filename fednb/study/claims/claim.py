@@ -148,6 +148,11 @@ class Claim:
         """The registered rule that `kind` names."""
         return RULES[self.kind]
 
+    @property
+    def line(self) -> str:
+        """The column that it goes along, its own or that of its kind; an empty text if none."""
+        return self.along or self.rule_kind.along
+
     def check(self) -> None:
         """Refuse a claim that lacks what its kind looks at."""
         if lacking := [name for name in self.rule_kind.needs if not getattr(self, name)]:
@@ -260,10 +265,10 @@ class Rule:
     test: from the rows of one seed and the claim to its comparisons. needs: the fields of a claim that it looks at.
     paired: left and right are taken two by two. of_all: about one method among all of the paper. several: some others
     may be ahead, fewer than the claim's `most`. between: along a column of numbers, from the claim's `least` to its
-    `most`. whole: about a whole line along a column, so that a part of it cannot fail. of_settings: about
-    one setting among all. bands: about curves over
-    frequency bands. margin: before it fails, even a quarter of the printed effect has to be ruled out. options: of
-    several comparisons in a setting one is enough. spread: about the spread over seeds.
+    `most`. whole: about a whole line along a column, so that a part of it cannot fail. along: that column, where it is
+    the same for all claims. of_settings: about one setting among all. bands: about curves over frequency bands. margin:
+    before it fails, even a quarter of the printed effect has to be ruled out. options: of several comparisons in a
+    setting one is enough. spread: about the spread over seeds.
     """
 
     test: Test
@@ -273,6 +278,7 @@ class Rule:
     several: bool = False
     between: bool = False
     whole: bool = False
+    along: str = ""
     of_settings: bool = False
     bands: bool = False
     margin: bool = False
@@ -288,11 +294,11 @@ class Rule:
 RULES: dict[str, Rule] = {}  # by the name that claims.toml has for it
 
 
-def rule(*needs: str, **more: bool) -> Callable[[Test], Test]:
+def rule(*needs: str, along: str = "", **more: bool) -> Callable[[Test], Test]:
     """Register a function as a kind of rule under its own name; needs and more: see `Rule`."""
 
     def register(test: Test) -> Test:
-        RULES[test.__name__] = Rule(test, needs, **more)
+        RULES[test.__name__] = Rule(test, needs, along=along, **more)
         return test
 
     return register

@@ -94,7 +94,7 @@ def _row(table: pd.DataFrame, claim: Claim, scale: str) -> dict[str, Any]:
 def _line(claim: Claim, mine: pd.DataFrame) -> str:
     """Which part of the values along the claim's column, or of its settings, was run; empty where all were."""
     ran, asked = values_run(claim, mine)
-    return f"{ran} of {asked} values of {claim.along}" if ran < asked else outcomes.share(*settings_run(claim, mine))
+    return f"{ran} of {asked} values of {claim.line}" if ran < asked else outcomes.share(*settings_run(claim, mine))
 
 
 def _circumstances(mine: pd.DataFrame) -> dict[str, str]:

@@ -15,13 +15,13 @@ Found = dict[tuple[Any, ...], set[Any]]  # by setting, as values of columns: wha
 
 
 def values_run(claim: Claim, mine: pd.DataFrame) -> tuple[int, int]:
-    """How many values of `along` were run, of how many that are to be; for the method that lacks most of them.
+    """How many values along its column were run, of how many that are to be; for the method that lacks most of them.
 
     mine: rows that the claim is about; a value counts where all seeds have it. Who was not run at all in a setting is
     not counted, nor what lies beyond the claim's `least` and `most`.
     """
     planned = claim.planned
-    if planned is None or not claim.along or claim.along not in planned or claim.along not in mine:
+    if planned is None or not claim.line or claim.line not in planned or claim.line not in mine:
         return 0, 0
     told = ["method", *_told(claim, mine)]
     by_seed = [_lines(claim, part, told) for _, part in mine.groupby("seed")]
@@ -56,20 +56,21 @@ def rivals_lacking(claim: Claim, mine: pd.DataFrame) -> list[str]:
 
 def _told(claim: Claim, mine: pd.DataFrame) -> list[str]:
     """The columns that tell settings apart, in a table and in what is planned, but the one along which it goes."""
-    return [c for c in columns_of_settings(mine, claim.along) if c in claim.planned]
+    return [c for c in columns_of_settings(mine, claim.line) if c in claim.planned]
 
 
 def _lines(claim: Claim, table: pd.DataFrame, columns: list[str]) -> Found:
     """The values along the claim's column, from its `least` to its `most`."""
-    rows = table[table[claim.along].notna()]
+    rows = table[table[claim.line].notna()]
     if claim.rule_kind.between:
-        rows = rows[rows[claim.along].between(claim.least, claim.most)]
-    return _cells(claim, rows, columns, claim.along)
+        rows = rows[rows[claim.line].between(claim.least, claim.most)]
+    return _cells(claim, rows, columns, claim.line)
 
 
 def _cells(claim: Claim, table: pd.DataFrame, columns: list[str], of: str) -> Found:
     """What a column has in each setting, in rows that the claim is about."""
-    rows = table if claim.rule_kind.of_all else table[table["method"].isin({*claim.left, *claim.right})]
+    named = {*claim.left, *claim.right}
+    rows = table if claim.rule_kind.of_all or not named else table[table["method"].isin(named)]
     for column, wanted in claim.where.items():
         if column in rows:
             rows = rows[rows[column].isin(wanted if isinstance(wanted, list) else [wanted])]
