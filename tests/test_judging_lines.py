@@ -144,3 +144,31 @@ def test_bands_grow_with_skew_where_there_are_two_alphas():
     assert judged(grown | {0.1: [1.0, 1.0]}) == "not decided (2 of 3 values of alpha)"
     assert judged(grown | {0.1: [1.0, 1.0]}, (0.1, 0.6)) == "does not hold"
     assert judged({0.1: [9.0, 1.0]}) == "not run at paper scale"
+
+
+def test_being_second_of_two_decides_nothing():
+    """Best or second best of A and B is A whatever it has; of A, B and C it is where it is above one of them."""
+
+    def judged(**values):
+        table = [{"method": method, "seed": seed, "measure": "accuracy", "value": value + 0.01 * seed}
+                 for method, value in values.items() for seed in range(3)]  # fmt: skip
+        made = Claim(paper="made", id="c", section="s", says="so", kind="top", left="A", most=2.0)
+        return fn.verdict(pd.DataFrame(table), [made], "paper").loc["c", "verdict"]
+
+    assert judged(A=80.0, B=70.0) == judged(A=60.0, B=70.0) == "not decided (too few rivals)"
+    assert judged(A=80.0, B=90.0, C=70.0) == "holds"
+    assert judged(A=80.0, B=90.0, C=95.0) == "does not hold"
+
+
+def test_at_least_one_of_several_fails_where_all_were_run():
+    """A is below its base. So may be X, or not, as long as nobody has run it."""
+
+    def judged(**values):
+        table = [{"method": method, "seed": seed, "measure": "accuracy", "value": value + 0.01 * seed}
+                 for method, value in values.items() for seed in range(3)]  # fmt: skip
+        made = Claim(paper="made", id="c", section="s", says="so", kind="some_above", left=["A", "X"], right=["B", "C"])
+        return fn.verdict(pd.DataFrame(table), [made], "paper").loc["c", "verdict"]
+
+    assert judged(A=60.0, B=70.0) == "not decided (without X, C)"
+    assert judged(A=60.0, B=70.0, X=60.0, C=70.0) == "does not hold"
+    assert judged(A=80.0, B=70.0) == "holds where run (without X, C)"

@@ -242,6 +242,13 @@ class Claim:
         return f"the table has no column {shown(names[0])}, which `where` names" if names else ""
 
     @property
+    def parts(self) -> int:
+        """Of how many parts one is enough: measures, or pairs of methods of which at least one is as the claim says."""
+        if self.rule_kind.paired and self.rule_kind.options:
+            return len(set(zip(self.left, self.right, strict=True)))
+        return len(self.measures)
+
+    @property
     def spare(self) -> int:
         """How many comparisons of a setting may fail: of the methods above the left, all but one of `most`."""
         return int(min(max(self.most, 1), MANY)) - 1 if self.rule_kind.several else 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -132,6 +132,12 @@ class Evidence:
             found[c.first.key[0]].append((c.first.option, e))
         return {key: self._combined(several) for key, several in found.items()}
 
+    @property
+    def vacuous(self) -> bool:
+        """True where a setting has no more comparisons than may fail."""
+        counts = Counter(c.first.key[0] for c in self.comparisons)
+        return any(count <= self.spare for count in counts.values())
+
     def truth(self) -> dict[str, bool]:
         """Whether each setting is as the sentence says, for numbers that are certain."""
         settings = self.by_setting()
@@ -149,7 +155,12 @@ class Evidence:
         return min(1.0, asked * holds), max(fails) if len(options) == asked else 1.0
 
     def _holds(self, option: list[Estimate]) -> float:
-        """The p-value that all comparisons of an option hold; none does beside a side condition that fails."""
+        """The p-value that all comparisons of an option hold; none does beside a side condition that fails.
+
+        Where there are no more of them than may fail, nothing was tried.
+        """
+        if 0 < len(option) <= self.spare:
+            return 1.0
         vetoes = [e.fails for e in option if e.veto]
         denied = vetoes and stat.some_fails(vetoes) <= stat.LEVEL
         return 1.0 if denied else float(stat.all_hold([e.holds for e in option], self.spare))

@@ -131,11 +131,13 @@ def _judged(
     """The columns that come from our numbers."""
     used = [c for c in seen if c.n >= SEEDS] if not claim.by_construction else seen
     cover = replace(_coverage(used, seen, printed, absent), line=line)
-    evidence = Evidence(used, claim.spare, claim.rule_kind.margin, len(claim.measures))
+    evidence = Evidence(used, claim.spare, claim.rule_kind.margin, claim.parts)
     outcome, on = evidence.decided() if used and not claim.by_construction else ("open", None)
     if outcome == "fails" and line and claim.rule_kind.whole:
         outcome = "open"  # the rest of the line may be what the sentence is about
     notes = [line] * bool(used and line) if used else [f"fewer than {SEEDS} seeds"]
+    notes += [cover.words] * bool(used and absent and claim.rule_kind.options)
+    notes += ["too few rivals"] * bool(used and evidence.vacuous)
     if used and claim.kind in ("first", "first_on_average"):
         notes += ["behind, not beyond doubt" if on and on.bounds[1] < on.bound else "among the best"]
     numbers = _numbers(on, printed)
