@@ -36,13 +36,9 @@ def add_grid(verb: argparse.ArgumentParser) -> None:
     verb.set_defaults(scale=None)  # a file may have none
     verb.add_argument("--jobs", type=processes, help="runs at a time, each in a process of its own; default: all in "
                       "this one, as many at once as a GPU favours")  # fmt: skip
-    verb.add_argument(
-        "--together",
-        type=processes,
-        metavar="N",
-        help="runs that train at the same time in this "
-        "process; default: six at most on a GPU, one on a CPU. Fewer are done sooner, the others later",
-    )
+    verb.add_argument("--together", type=processes, metavar="N", help="runs that train at the same time in this "
+                      "process; default: six at most on a GPU, one on a CPU. Fewer are done sooner, the others later"
+                      )  # fmt: skip
     add_on(verb)
     verb.add_argument("--shard", default="", metavar="I/N", help="make this part of N equal parts of all runs, such as "
                       "3/16, for job arrays that share a store; what is tuned is tuned first")  # fmt: skip

@@ -190,10 +190,14 @@ class Claim:
         if "grid" in mine:
             mine = mine[mine["grid"] == self.section]
             mine = mine[[c for c in mine if c in COLUMNS or mine[c].notna().any()]]  # no columns of other sections
+        return self.fitting(mine)
+
+    def fitting(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """The rows that have the values which `where` names, as far as there are such columns."""
         for column, value in self.where.items():
-            if column in mine:
-                mine = mine[mine[column].isin(value if isinstance(value, list) else [value])]
-        return mine
+            if column in rows:
+                rows = rows[rows[column].isin(value if isinstance(value, list) else [value])]
+        return rows
 
     def absent(self, mine: pd.DataFrame) -> list[str]:
         """The methods that it is about and that were not run at all; of the first of all, those that the paper has.
@@ -243,7 +247,7 @@ class Claim:
 
     @property
     def parts(self) -> int:
-        """Of how many parts one is enough: measures, or pairs of methods of which at least one is as the claim says."""
+        """How many alternatives there are, of which one is enough: measures, or pairs of methods."""
         if self.rule_kind.paired and self.rule_kind.options:
             return len(set(zip(self.left, self.right, strict=True)))
         return len(self.measures)

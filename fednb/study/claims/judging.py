@@ -88,11 +88,11 @@ def _row(table: pd.DataFrame, claim: Claim, scale: str) -> dict[str, Any]:
         return row | {"ours": why, "verdict": f"not run at {scale} scale"}
     _match(seen, printed)
     absent += [f"{name} in some settings" for name in rivals_lacking(claim, mine)]
-    return row | _judged(claim, seen, printed, absent, scale, row, _line(asked, mine))
+    return row | _judged(claim, seen, printed, absent, scale, row, _part(asked, mine))
 
 
-def _line(claim: Claim, mine: pd.DataFrame) -> str:
-    """Which part of the values along the claim's column, or of its settings, was run; empty where all were."""
+def _part(claim: Claim, mine: pd.DataFrame) -> str:
+    """How many values along the claim's column, or settings, were run, in words; an empty text where all were."""
     ran, asked = values_run(claim, mine)
     return f"{ran} of {asked} values of {claim.line}" if ran < asked else outcomes.share(*settings_run(claim, mine))
 
@@ -126,16 +126,16 @@ def _match(seen: list[Comparison], printed: list[Comparison]) -> None:
 
 def _judged(
     claim: Claim, seen: list[Comparison], printed: list[Comparison], absent: list[str], scale: str, row: dict[str, Any],
-    line: str = "",
+    part: str,
 ) -> dict[str, Any]:  # fmt: skip
     """The columns that come from our numbers."""
     used = [c for c in seen if c.n >= SEEDS] if not claim.by_construction else seen
-    cover = replace(_coverage(used, seen, printed, absent), line=line)
+    cover = replace(_coverage(used, seen, printed, absent), part=part)
     evidence = Evidence(used, claim.spare, claim.rule_kind.margin, claim.parts)
     outcome, on = evidence.decided() if used and not claim.by_construction else ("open", None)
-    if outcome == "fails" and line and claim.rule_kind.whole:
+    if outcome == "fails" and part and claim.rule_kind.whole:
         outcome = "open"  # the rest of the line may be what the sentence is about
-    notes = [line] * bool(used and line) if used else [f"fewer than {SEEDS} seeds"]
+    notes = [part] * bool(used and part) if used else [f"fewer than {SEEDS} seeds"]
     notes += [cover.words] * bool(used and absent and claim.rule_kind.options)
     notes += ["too few rivals"] * bool(used and evidence.vacuous)
     if used and claim.kind in ("first", "first_on_average"):

@@ -67,12 +67,12 @@ class Coverage:
     claimed: int  # settings
     among: int  # settings that were run and are among the claimed
     absent: list[str] = field(default_factory=list)  # methods that the sentence is about and that were not run
-    line: str = ""  # which part of the values along a column were run, in words, where not all were
+    part: str = ""  # how many values along a column, or settings, were run, in words; empty where all were
 
     @property
     def whole(self) -> bool:
         """True if every setting, method and value along a column of the sentence was run."""
-        return self.among >= self.claimed and not self.absent and not self.line
+        return self.among >= self.claimed and not self.absent and not self.part
 
     @property
     def words(self) -> str:
@@ -82,7 +82,7 @@ class Coverage:
             counted = f"{_settings(self.run)}, {self.among or 'none'} of the {self.claimed} claimed"
         several = list(map(str, self.absent))  # a printed table may lack a name
         several = several if len(several) <= 3 else [*several[:2], f"{len(several) - 2} others"]
-        parts = [counted if self.among < self.claimed else self.line, f"without {', '.join(several)}" * bool(several)]
+        parts = [counted if self.among < self.claimed else self.part, f"without {', '.join(several)}" * bool(several)]
         return "; ".join(filter(None, parts))
 
 

@@ -41,7 +41,7 @@ def settings_run(claim: Claim, mine: pd.DataFrame) -> tuple[int, int]:
 
 
 def rivals_lacking(claim: Claim, mine: pd.DataFrame) -> list[str]:
-    """The rivals of the first of all that are to be run in some setting in which it was, and were not.
+    """Rivals that were run in some settings and are missing in others, where the claim's own method was run.
 
     Those that were run in no setting are the claim's `absent`.
     """
@@ -51,7 +51,8 @@ def rivals_lacking(claim: Claim, mine: pd.DataFrame) -> list[str]:
     ran, asked = (_cells(claim, table, told, "method") for table in (mine, claim.planned))
     shared = [setting for setting in asked if ran.get(setting, set()) & set(claim.left)]
     rivals = (name for setting in shared for name in sorted(asked[setting] - ran[setting]))
-    return [name for name in dict.fromkeys(rivals) if name in set(mine["method"]) and not is_control(name)]
+    known = {name for name in mine["method"] if name in claim.right or not is_control(name)}
+    return [name for name in dict.fromkeys(rivals) if name in known]
 
 
 def _told(claim: Claim, mine: pd.DataFrame) -> list[str]:
@@ -71,10 +72,7 @@ def _cells(claim: Claim, table: pd.DataFrame, columns: list[str], of: str) -> Fo
     """What a column has in each setting, in rows that the claim is about."""
     named = {*claim.left, *claim.right}
     rows = table if claim.rule_kind.of_all or not named else table[table["method"].isin(named)]
-    for column, wanted in claim.where.items():
-        if column in rows:
-            rows = rows[rows[column].isin(wanted if isinstance(wanted, list) else [wanted])]
     found: Found = {}
-    for *setting, value in rows[[*columns, of]].itertuples(index=False):
+    for *setting, value in claim.fitting(rows)[[*columns, of]].itertuples(index=False):
         found.setdefault(tuple(None if cell != cell else cell for cell in setting), set()).add(value)
     return found
