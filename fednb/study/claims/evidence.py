@@ -85,12 +85,12 @@ class Evidence:
 
     @cached_property
     def estimates(self) -> list[Estimate]:
-        """One for each comparison; the standard deviation is pooled, but a noisier setting has its own."""
+        """One for each comparison; the standard deviation is pooled, but what is noisier has its own."""
         pools: dict[tuple[object, ...], list[Comparison]] = defaultdict(list)
         for c in self.comparisons:
             pools[_pool(c)].append(c)
-        noise = {kind: _noise((_sample(c), _block(c)) for c in several) for kind, several in pools.items()}
-        return [self._estimate(c, *noise[_pool(c)].at(_block(c))) for c in self.comparisons]
+        noise = {kind: _noise((_sample(c), _block(c), _pair(c)) for c in several) for kind, several in pools.items()}
+        return [self._estimate(c, *noise[_pool(c)].at(_block(c), _pair(c))) for c in self.comparisons]
 
     def _estimate(self, c: Comparison, sd: float, df: float) -> Estimate:
         first, sample, name = c.first, _sample(c), f"{self.names[c.first.key[0]]} {c.first.pair}".strip()
@@ -175,9 +175,10 @@ class Evidence:
             if not c.first.veto:
                 groups[c.first.pair, c.first.option].append(c)
         series = {key: _series(several) for key, several in groups.items()}
-        pools: dict[str, list[tuple[np.ndarray, str]]] = defaultdict(list)
+        pools: dict[str, list[tuple[np.ndarray, str, str]]] = defaultdict(list)
         for key, each in series.items():
-            pools[groups[key][0].first.unit] += [(sample, block) for block, (sample, _) in each.items()]
+            first = groups[key][0]
+            pools[first.first.unit] += [(sample, block, _pair(first)) for block, (sample, _) in each.items()]
         noise = {unit: _noise(samples) for unit, samples in pools.items()}
         return [(key[1], self._average(groups[key], each, noise[groups[key][0].first.unit]))
                 for key, each in series.items()]  # fmt: skip
@@ -196,7 +197,8 @@ class Evidence:
         total = sum(size for _, size in series.values())
         shares = {block: size / total for block, (_, size) in series.items()}
         mean = sum(shares[block] * float(sample.mean()) for block, (sample, _) in series.items())
-        se, df = noise.of_sum({block: shares[block] ** 2 / len(sample) for block, (sample, _) in series.items()})
+        weights = {block: shares[block] ** 2 / len(sample) for block, (sample, _) in series.items()}
+        se, df = noise.of_sum(weights, _pair(several[0]))
         holds, fails = self._tests(mean, se, df, bound, first, printed)
         holds = 1.0 if short else holds
         return Estimate(mean, se, df, bound, holds, fails, printed, first.log, name, first.inside)
@@ -271,10 +273,15 @@ def _block(c: Comparison) -> str:
     return c.first.block or str(sorted(c.first.where.items(), key=str))
 
 
-def _noise(samples: Iterable[tuple[np.ndarray, str]]) -> stat.Noise:
-    """The standard deviation of numbers, from samples and the block of each."""
-    known = [(sample, block) for sample, block in samples if len(sample) > 1]
-    return stat.Noise.of([sample for sample, _ in known], [block for _, block in known])
+def _pair(c: Comparison) -> str:
+    """What a comparison has in common with those of other settings, and with no other of its own."""
+    return f"{c.first.option}: {c.first.pair}"
+
+
+def _noise(samples: Iterable[tuple[np.ndarray, str, str]]) -> stat.Noise:
+    """The standard deviation of numbers, from samples, the block of each, and which of the block's it is."""
+    known = [each for each in samples if len(each[0]) > 1]
+    return stat.Noise.of([each[0] for each in known], [each[1] for each in known], [each[2] for each in known])
 
 
 def _series(several: list[Comparison]) -> dict[str, tuple[np.ndarray, int]]:

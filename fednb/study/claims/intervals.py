@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
@@ -44,48 +44,95 @@ def pooled(samples: Sequence[np.ndarray], blocks: Sequence[str]) -> tuple[float,
 
 @dataclass(frozen=True)
 class Noise:
-    """The standard deviation of paired differences: one for all blocks, but a block that is noisier has its own.
+    """The standard deviation of paired differences: one for all, but what is noisier has its own.
 
-    blocks: the standard deviation and degrees of freedom of each block by itself. apart: the noisier ones.
+    blocks: the standard deviation and degrees of freedom of each block by itself; apart: the noisier ones of them.
+    pairs: the noise of a comparison that is noisier than the others, such as with a rival that learns nothing with some
+    seeds; alone: of one that is so in a single block, by block and pair. These are no part of any other's.
     """
 
     sd: float
     df: float
     blocks: dict[str, tuple[float, float]] = field(default_factory=dict)
     apart: frozenset[str] = frozenset()
+    pairs: dict[str, Noise] = field(default_factory=dict)
+    alone: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, samples: Sequence[np.ndarray], blocks: Sequence[str]) -> Noise:
-        """From samples of at least two numbers each, and the block of each sample."""
-        several: dict[str, list[np.ndarray]] = defaultdict(list)
-        for sample, block in zip(samples, blocks, strict=True):
-            several[block].append(sample)
-        own = {block: pooled(each, [block] * len(each)) for block, each in several.items()}
-        unlike = noisier([sd**2 for sd, _ in own.values()], [df for _, df in own.values()])
-        return cls(*pooled(samples, blocks), own, frozenset(b for b, noisy in zip(own, unlike, strict=True) if noisy))
+    def of(cls, samples: Sequence[np.ndarray], blocks: Sequence[str], pairs: Sequence[str] = ()) -> Noise:
+        """From samples of at least two numbers each, the block of each, and which comparison of its block it is."""
+        known = list(zip(samples, blocks, pairs or [""] * len(blocks), strict=True))
+        noisy = _noisy(_pooled_by([pair for *_, pair in known], known))
+        by_pair = {name: cls._one([each for each in known if each[2] == name]) for name in noisy}
+        known = [each for each in known if each[2] not in noisy]
+        alone = _noisy_cells(_pooled_by([(block, pair) for _, block, pair in known], known))
+        return replace(cls._one([each for each in known if each[1:] not in alone]), pairs=by_pair, alone=alone)
 
-    def at(self, block: str) -> tuple[float, float]:
-        """The standard deviation in a block and its degrees of freedom."""
+    @classmethod
+    def _one(cls, known: Sequence[tuple[np.ndarray, str, str]]) -> Noise:
+        """The noise of samples by their blocks alone."""
+        blocks = [block for _, block, _ in known]
+        own = _pooled_by(blocks, known)
+        unlike = noisier([sd**2 for sd, _ in own.values()], [df for _, df in own.values()])
+        apart = frozenset(block for block, noisy in zip(own, unlike, strict=True) if noisy)
+        return cls(*pooled([sample for sample, *_ in known], blocks), own, apart)
+
+    def at(self, block: str, pair: str = "") -> tuple[float, float]:
+        """The standard deviation in a block, of one of its comparisons, and its degrees of freedom."""
+        if pair in self.pairs:
+            return self.pairs[pair].at(block)
+        if (block, pair) in self.alone:
+            return self.alone[block, pair]
         return self.blocks[block] if block in self.apart else (self.sd, self.df)
 
-    def of_sum(self, weights: Mapping[str, float]) -> tuple[float, float]:
+    def of_sum(self, weights: Mapping[str, float], pair: str = "") -> tuple[float, float]:
         """The standard error of a sum over blocks, and its degrees of freedom, from the weight of each one's variance.
 
         Where one is noisier than the others, each counts with its own variance (Welch, Satterthwaite).
         """
-        if not self.apart & weights.keys():
+        if pair in self.pairs:
+            return self.pairs[pair].of_sum(weights)
+        alone = {block: self.alone[block, pair] for block in weights if (block, pair) in self.alone}
+        if not alone and not self.apart & weights.keys():
             return self.sd * float(np.sqrt(sum(weights.values()))), self.df
-        own = [(weight, *self.blocks.get(block, (self.sd, self.df))) for block, weight in weights.items()]
+        each = self.blocks | alone
+        own = [(weight, *each.get(block, (self.sd, self.df))) for block, weight in weights.items()]
         variances = np.array([weight * sd**2 for weight, sd, _ in own])
         total = float(variances.sum())
         return float(np.sqrt(total)), total**2 / float((variances**2 / [df for _, _, df in own]).sum())
 
 
-def noisier(variances: Any, df: Any) -> np.ndarray:
+def _pooled_by(labels: Sequence[Any], known: Sequence[tuple[np.ndarray, str, str]]) -> dict[Any, tuple[float, float]]:
+    """The standard deviation and degrees of freedom of all samples that have a label in common."""
+    several: dict[Any, list[tuple[np.ndarray, str]]] = defaultdict(list)
+    for label, (sample, block, _) in zip(labels, known, strict=True):
+        several[label].append((sample, block))
+    return {label: pooled(*zip(*each, strict=True)) for label, each in several.items()}
+
+
+def _noisy(own: dict[Any, tuple[float, float]], level: float = UNLIKE) -> dict[Any, tuple[float, float]]:
+    """Those that scatter more than the others; what never varies tells nothing about these."""
+    varies = {label: each for label, each in own.items() if each[0] > 0}
+    unlike = noisier([sd**2 for sd, _ in varies.values()], [df for _, df in varies.values()], level)
+    return {label: each for (label, each), noisy in zip(varies.items(), unlike, strict=True) if noisy}
+
+
+def _noisy_cells(cells: dict[tuple[str, str], tuple[float, float]]) -> dict[tuple[str, str], tuple[float, float]]:
+    """Of the comparisons of each of several blocks those that scatter more than the others there."""
+    blocks = dict.fromkeys(block for block, _ in cells)
+    if len(blocks) < 2:
+        return {}  # of one block the comparisons are looked at already
+    found = [
+        _noisy({cell: cells[cell] for cell in cells if cell[0] == block}, UNLIKE / len(blocks)) for block in blocks
+    ]
+    return {cell: own for each in found for cell, own in each.items()}
+
+
+def noisier(variances: Any, df: Any, level: float = UNLIKE) -> np.ndarray:
     """Which of several variances (last axis) are larger than the others' mean by more than chance allows (F-test).
 
     The largest first, then the next without it, and so on; each at 1%, corrected for their number. With few degrees of
-    freedom only large ratios show.
+    freedom only large ratios show. level: another chance.
 
     >>> from fednb.study.claims.intervals import noisier
     >>> noisier([1.0, 0.8, 1.3, 1.1, 60.0, 0.9], 2), noisier([1.0, 0.8, 1.3, 1.1, 6.0, 0.9], 2)
@@ -100,7 +147,7 @@ def noisier(variances: Any, df: Any) -> np.ndarray:
         others = left.sum(-1, keepdims=True) - own
         with np.errstate(all="ignore"):
             rest = ((left * variances).sum(-1, keepdims=True) - own * top) / others
-            going = going & (top > 0) & (fdtrc(own, others, top / np.maximum(rest, 0)) * df.shape[-1] <= UNLIKE)
+            going = going & (top > 0) & (fdtrc(own, others, top / np.maximum(rest, 0)) * df.shape[-1] <= level)
         if not going.any():
             break
         np.put_along_axis(apart, largest, going | np.take_along_axis(apart, largest, -1), -1)

@@ -31,7 +31,7 @@ WRONG = 0.05  # of the verdicts for or against a sentence, by chance: notebook a
 SMOKE = "ran (smoke scale decides nothing)"
 RULE = (
     "holds: in every setting the one-sided 95% bound over paired seeds is beyond the tolerance, with one spread for "
-    "all settings but a noisier one; on average: so is that of the mean over settings; does not hold: the opposite, "
+    "all comparisons but noisier ones; on average: so is that of the mean over settings; does not hold: the opposite, "
     "or less than a quarter of what is printed, is certain in some setting at 5% for all together; else, or with fewer "
     "than 3 seeds, not decided"
 )

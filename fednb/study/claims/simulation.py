@@ -73,18 +73,36 @@ def outcomes(kind: str, runs: np.ndarray, bound: float = 0.0, printed: float = n
 def _estimates(d: np.ndarray) -> tuple[np.ndarray, np.ndarray, Any]:
     """Means, standard errors and degrees of freedom of numbers [draws, settings, comparisons, n].
 
-    The mean over settings stands at the end of the second axis. Comparisons share runs, and a noisier setting has its
-    own deviation, as in `intervals.Noise`.
+    The mean over settings stands at the end of the second axis. Comparisons share runs, and what is noisier has its own
+    deviation, as in `intervals.Noise`.
     """
-    _, settings, several, n = d.shape
-    own, own_df = d.var(-1, ddof=1).mean(2), several * (n - 1) / (1 + (several - 1) * stat.SHARED)
-    pooled, apart = own.mean(1, keepdims=True), stat.noisier(own, own_df)
-    welch = own.sum(1) ** 2 / (own**2 / own_df).sum(1)
-    of_mean = np.where(apart.any(1), welch, settings * own_df)[:, None]
+    settings, n = d.shape[1], d.shape[-1]
+    each, df = d.var(-1, ddof=1), n - 1
+    noisy = np.broadcast_to(stat.noisier(each.mean(1), settings * df)[:, None], each.shape)
+    alone = np.zeros(each.shape, bool)
+    if settings > 1:
+        alone = stat.noisier(np.where(noisy, 0.0, each), np.where(noisy, 0.0, df), stat.UNLIKE / settings) & ~noisy
+    rest = (~noisy & ~alone).sum(2, keepdims=True)
+    own = np.where(noisy | alone, 0.0, each).sum(2, keepdims=True) / rest
+    shared = 1 + (rest - 1) * stat.SHARED
+    of_noisy = stat.noisier(np.moveaxis(each, 1, 2), df)
+    apart = np.where(
+        noisy, np.moveaxis(of_noisy, 1, 2), stat.noisier(own[..., 0], (rest * df / shared)[..., 0])[..., None]
+    )
+    cell, cell_df = np.where(noisy | alone, each, own), np.where(noisy | alone, df, rest * df / shared)
+    pooled = np.where(
+        noisy, each.mean(1, keepdims=True), (rest * own).sum(1, keepdims=True) / rest.sum(1, keepdims=True)
+    )
+    usual = (rest.sum(1, keepdims=True) * df) ** 2 / (rest * df * shared).sum(1, keepdims=True)
+    all_df = np.where(noisy, settings * df, usual)
+    unlike = apart | alone
+    some = unlike.any(1, keepdims=True)
+    total = cell.sum(1, keepdims=True)
+    of_mean = np.where(some, total / settings**2, pooled[:, :1] / settings)
+    welch = np.where(some, total**2 / (cell**2 / cell_df).sum(1, keepdims=True), all_df[:, :1])
     means = np.concatenate([d.mean(-1), d.mean((1, 3))[:, None]], axis=1)
-    variances = np.concatenate([np.where(apart, own, pooled), pooled / settings], axis=1)[..., None]
-    df = np.concatenate([np.where(apart, own_df, settings * own_df), of_mean], axis=1)[..., None]
-    return means, np.sqrt(variances / n), df
+    variances = np.concatenate([np.where(unlike, cell, pooled), of_mean], axis=1)
+    return means, np.sqrt(variances / n), np.concatenate([np.where(unlike, cell_df, all_df), welch], axis=1)
 
 
 def _beyond(bound: float, printed: float) -> float:
