@@ -13,7 +13,8 @@ SHELF = [papers(id) for id in (*papers().index, "across")]
 def test_the_report_has_its_pictures_and_leads_to_notebooks():
     (page,) = report_page(SHELF, notebooks.names())
     drawn = {f"report/{paper.id}.svg": forest_of(paper) for paper in SHELF if forest_of(paper).is_file()}
-    assert page.files == drawn and drawn
+    drawn |= {"report/printed.svg": SHELF[0].folder.parent / "printed.svg"}
+    assert page.files == drawn and len(drawn) > 3
     shown = set(re.findall(r'<img src="([^"]+)" alt="[^"]+"', page.body))
     assert shown == set(drawn)
     links = set(re.findall(r'href="(notebooks/[^"#]+)"', page.body))

@@ -14,6 +14,7 @@ from typing import Any
 
 from fednb.base.inputs import BadFile, read_text, read_toml, shown
 from fednb.base.progress import duration
+from fednb.study.beside import all_beside, beside, scatter
 from fednb.study.claims import outcome_class, wrong_by_chance
 from fednb.study.forest import drawing
 from fednb.study.ledger import Account, Bill
@@ -25,7 +26,7 @@ from fednb.study.verify import BEST
 
 Row = dict[str, Any]  # a claim with its evidence, as `rows_of` gives it
 DAY = "%d %B %Y"
-REPORT = "REPORT.md"  # beside the papers
+REPORT, PRINTED = "REPORT.md", "printed.svg"  # beside the papers: the report, and its picture of printed numbers
 COUNTED = {
     "hold": ("holds", "average"), "do not": ("fails",), "open": ("open",), "seen": ("seen", "seen-average"),
     "not seen": ("not-seen",), "not clear": ("unclear",), "by construction": ("construction",), "not run": ("none",),
@@ -96,7 +97,8 @@ def report(every: dict[Paper, list[MapLine]], accounts: dict[str, list[Account]]
         *(line for paper in study for line in (f"{written[paper].text}\n", *picture(paper, rows[paper]))),
         LACKING,
         *(missing(paper, found, accounts.get(paper.id, [])) for paper, found in rows.items()),
-        "\n## Printed numbers that contradict one another\n", *map(contradiction, printed), "",
+        "", *beside(all_beside(every)),
+        "## Printed numbers that contradict one another\n", *map(contradiction, printed), "",
         *(of_paper(paper, found, written[paper], accounts.get(paper.id, [])) for paper, found in own.items()),
         *(line for paper in study
           for line in (f"## {heading(paper)}\n", *table(rows[paper], accounts.get(paper.id, [])))),
@@ -105,9 +107,10 @@ def report(every: dict[Paper, list[MapLine]], accounts: dict[str, list[Account]]
 
 
 def pictures(every: dict[Paper, list[MapLine]]) -> dict[Path, str]:
-    """The files of the forest plots, one for each paper that has something to draw."""
+    """The files of the pictures: a forest plot for each paper that has something to draw, and all printed numbers."""
     drawn = {forest_of(paper): drawing(rows_of(paper, lines)) for paper, lines in every.items()}
-    return {file: text for file, text in drawn.items() if text}
+    numbers = {paper.folder.parent / PRINTED: scatter(all_beside(every)) for paper in [*every][:1]}
+    return {file: text for file, text in (drawn | numbers).items() if text}
 
 
 def forest_of(paper: Paper) -> Path:

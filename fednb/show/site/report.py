@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from html import escape
 
 from fednb.show.site.pages import SitePage, address
 from fednb.show.site.text import linked, rendered
-from fednb.study.findings import REPORT, forest_of, picture_of
+from fednb.study.beside import WORDS
+from fednb.study.findings import PRINTED, REPORT, forest_of, picture_of
 from fednb.study.paper import Paper
 
 URL = "report.html"
 
 
 def report_page(known: list[Paper], names: Collection[str]) -> list[SitePage]:
-    """The page, with a picture for each paper that has one; nothing where there is no report.
+    """The page, with its picture of printed numbers and one for each paper that has any; nothing without a report.
 
     names: the notebooks that the site has.
     """
@@ -23,8 +25,11 @@ def report_page(known: list[Paper], names: Collection[str]) -> list[SitePage]:
         return []
     text = file.read_text(encoding="utf-8").replace("](../notebooks/", "](notebooks/")
     body = linked(rendered(text), names, lambda name: f"notebooks/{address(name)}.html")
-    drawn = {f"report/{address(paper.id)}.svg": paper for paper in known if forest_of(paper).is_file()}
-    for url, paper in drawn.items():
-        words = escape(picture_of(paper))
-        body = body.replace(f"<p>{words}</p>", f'<figure><img src="{url}" alt="{words}"></figure>')
-    return [SitePage(URL, "Report", body, files={url: forest_of(paper) for url, paper in drawn.items()}, wide=True)]
+    pictures = {
+        f"report/{address(paper.id)}.svg": (forest_of(paper), re.escape(escape(picture_of(paper)))) for paper in known
+    }
+    pictures[f"report/{PRINTED}"] = (file.parent / PRINTED, WORDS.format("[0-9]+"))
+    drawn = {url: (picture, words) for url, (picture, words) in pictures.items() if picture.is_file()}
+    for url, (_, words) in drawn.items():
+        body = re.sub(f"<p>({words})</p>", rf'<figure><img src="{url}" alt="\1"></figure>', body)
+    return [SitePage(URL, "Report", body, files={url: picture for url, (picture, _) in drawn.items()}, wide=True)]
