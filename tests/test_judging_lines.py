@@ -60,12 +60,12 @@ def test_a_value_counts_where_all_seeds_have_it():
     assert said(fewer, "steadiest", planned("A", "B")) == "holds where run (3 of 4 values of rho)"
 
 
-def test_the_setting_that_lacks_most_is_told_and_one_that_was_not_run_is_not_counted():
+def test_the_setting_that_lacks_most_is_told_and_one_that_was_not_run_where_none_lacks_anything():
     table = rows(FALLS, dataset="CIFAR-10") + rows(part(FALLS, 0.05, 0.2), dataset="CIFAR-100")
     asked = pd.concat([planned("A", dataset=name) for name in ("CIFAR-10", "CIFAR-100", "EMNIST")])
-    assert said(table, "falls_along", asked) == "holds where run (2 of 4 values of rho)"
+    assert said(table, "falls_along", asked) == "holds where run (2 of 3 settings; 2 of 4 values of rho)"
     alone = [row for row in table if row["dataset"] == "CIFAR-10"]
-    assert said(alone, "falls_along", asked) == "holds"
+    assert said(alone, "falls_along", asked) == "holds where run (1 of 3 settings)"
     only = Claim(paper="made", id="c", section="s", says="so", kind="falls_along", along="rho", left="A",
                  where={"dataset": "CIFAR-10"}, planned=asked)  # fmt: skip
     assert fn.verdict(pd.DataFrame(table), [only], "paper").loc["c", "verdict"] == "holds"
@@ -104,10 +104,12 @@ def test_the_first_of_all_names_rivals_that_were_run_in_some_of_its_settings():
 
     assert judged(table, None)["verdict"] == "holds"
     seen = judged(table, asked)
-    assert seen["verdict"] == "holds where run (without B in some settings)"
+    assert seen["verdict"] == "holds where run (2 of 3 settings; without B in some settings)"
     assert "not run: B in some settings" in seen["ours"]
-    assert judged(table, asked[asked["alpha"] != 0.6])["verdict"] == "holds"
-    assert judged([row for row in table if row["alpha"] == 0.1], asked)["verdict"] == "holds"
+    assert judged(table, asked[asked["alpha"] != 0.6])["verdict"] == "holds where run (2 of 3 settings)"
+    alone = [row for row in table if row["alpha"] == 0.1]
+    assert judged(alone, asked)["verdict"] == "holds where run (1 of 3 settings)"
+    assert judged(alone, asked[asked["alpha"] == 0.1])["verdict"] == "holds"
     lost = [row | {"value": 50.0} if row["method"] == "A" else row for row in table]
     assert judged(lost, asked)["verdict"] == "does not hold"
 
@@ -172,3 +174,27 @@ def test_at_least_one_of_several_fails_where_all_were_run():
     assert judged(A=60.0, B=70.0) == "not decided (without X, C)"
     assert judged(A=60.0, B=70.0, X=60.0, C=70.0) == "does not hold"
     assert judged(A=80.0, B=70.0) == "holds where run (without X, C)"
+
+
+SETTINGS = [{"dataset": dataset, "alpha": alpha} for dataset in ("CIFAR-10", "CIFAR-100") for alpha in (0.1, 0.6)]
+
+
+def above(table, printed=None):
+    """The verdict on "A is above B", in settings of which four are to be run."""
+    asked = pd.DataFrame([{"method": method} | setting for method in "AB" for setting in SETTINGS])
+    claim = Claim(paper="made", id="c", section="s", says="so", kind="above", left="A", right="B", printed=printed)
+    return fn.verdict(pd.DataFrame(table), [replace(claim, planned=asked)], "paper").loc["c", "verdict"]
+
+
+def test_where_nothing_is_printed_the_settings_that_are_to_be_run_are_claimed():
+    """One of four: it holds there, or it fails, which is enough; printed settings come first where there are any."""
+    ran = [{"method": method, "seed": seed, "measure": "accuracy", "value": value + 0.1 * seed} | SETTINGS[0]
+           for method, value in (("A", 80.0), ("B", 75.0)) for seed in range(3)]  # fmt: skip
+    assert above(ran) == "holds where run (1 of 4 settings)"
+    assert above([row | {"method": "AB"[row["method"] == "A"]} for row in ran]) == "does not hold"
+    everywhere = [row | setting for row in ran for setting in SETTINGS]
+    assert above(everywhere) == "holds"
+    printed = pd.DataFrame([{"method": method, "measure": "accuracy", "value": value} | setting
+                            for method, value in (("A", 82.0), ("B", 76.0)) for setting in SETTINGS[:2]])  # fmt: skip
+    assert above(ran, printed) == "holds where run (1 of 2 settings)"
+    assert above([row for row in everywhere if row["dataset"] == "CIFAR-10"], printed) == "holds"

@@ -88,13 +88,18 @@ def _row(table: pd.DataFrame, claim: Claim, scale: str) -> dict[str, Any]:
         return row | {"ours": why, "verdict": f"not run at {scale} scale"}
     _match(seen, printed)
     absent += [f"{name} in some settings" for name in rivals_lacking(claim, mine)]
-    return row | _judged(claim, seen, printed, absent, scale, row, _part(asked, mine))
+    of_grid = (0, 0) if printed or claim.rule_kind.of_settings else settings_run(asked, mine)
+    return row | _judged(claim, seen, printed, absent, scale, row, _part(asked, mine), of_grid)
 
 
 def _part(claim: Claim, mine: pd.DataFrame) -> str:
-    """How many values along the claim's column, or settings, were run, in words; an empty text where all were."""
+    """How many values along the claim's column, or settings among which one stands out, were run, in words.
+
+    An empty text where all were.
+    """
     ran, asked = values_run(claim, mine)
-    return f"{ran} of {asked} values of {claim.line}" if ran < asked else outcomes.share(*settings_run(claim, mine))
+    settings = outcomes.share(*settings_run(claim, mine)) if claim.rule_kind.of_settings else ""
+    return f"{ran} of {asked} values of {claim.line}" if ran < asked else settings
 
 
 def _circumstances(mine: pd.DataFrame) -> dict[str, str]:
@@ -126,11 +131,17 @@ def _match(seen: list[Comparison], printed: list[Comparison]) -> None:
 
 def _judged(
     claim: Claim, seen: list[Comparison], printed: list[Comparison], absent: list[str], scale: str, row: dict[str, Any],
-    part: str,
+    part: str, of_grid: tuple[int, int],
 ) -> dict[str, Any]:  # fmt: skip
-    """The columns that come from our numbers."""
+    """The columns that come from our numbers.
+
+    part: what was run of what the sentence compares. of_grid: how many settings were run of how many that are to be,
+    which are the claimed ones where none are printed.
+    """
     used = [c for c in seen if c.n >= SEEDS] if not claim.by_construction else seen
-    cover = replace(_coverage(used, seen, printed, absent), part=part)
+    cover = _coverage(used, seen, printed, of_grid)
+    told = bool(printed) and cover.among < cover.claimed  # printed settings are of every value along a column
+    cover = replace(cover, absent=absent, part="" if told else part)
     evidence = Evidence(used, claim.spare, claim.rule_kind.margin, claim.parts)
     outcome, on = evidence.decided() if used and not claim.by_construction else ("open", None)
     if outcome == "fails" and part and claim.rule_kind.whole:
@@ -155,15 +166,18 @@ def _reading(on: Estimate | None) -> str:
     return "" if on is None else "inside" if on.inside else "above"
 
 
-def _coverage(used: list[Comparison], seen: list[Comparison], printed: list[Comparison], absent: list[str]) -> Coverage:
-    """How many settings were run with enough seeds, of those that are printed; of all in the table without any."""
+def _coverage(
+    used: list[Comparison], seen: list[Comparison], printed: list[Comparison], of_grid: tuple[int, int]
+) -> Coverage:
+    """How many settings were run with enough seeds, of those that are printed; without any, of those in the grid."""
     ours = list({c.first.key[0]: c.first.where for c in used}.values())
     claimed = list({p.first.key[0]: p.first.where for p in printed}.values())
     if not claimed:
-        return Coverage(len(ours), len({c.first.key[0] for c in seen}), len(ours), absent)
+        lacking = max(0, of_grid[1] - of_grid[0])
+        return Coverage(len(ours), len({c.first.key[0] for c in seen}) + lacking, len(ours))
     reached = sum(any(compatible(where, own) for own in ours) for where in claimed)
     inside = sum(any(compatible(where, own) for where in claimed) for own in ours)
-    return Coverage(len(ours), len(claimed), min(reached, inside), absent)
+    return Coverage(len(ours), len(claimed), min(reached, inside))
 
 
 def _worded(

@@ -82,7 +82,7 @@ class Coverage:
             counted = f"{_settings(self.run)}, {self.among or 'none'} of the {self.claimed} claimed"
         several = list(map(str, self.absent))  # a printed table may lack a name
         several = several if len(several) <= 3 else [*several[:2], f"{len(several) - 2} others"]
-        parts = [counted if self.among < self.claimed else self.part, f"without {', '.join(several)}" * bool(several)]
+        parts = [counted * (self.among < self.claimed), self.part, f"without {', '.join(several)}" * bool(several)]
         return "; ".join(filter(None, parts))
 
 

@@ -33,8 +33,8 @@ def values_run(claim: Claim, mine: pd.DataFrame) -> tuple[int, int]:
 
 
 def settings_run(claim: Claim, mine: pd.DataFrame) -> tuple[int, int]:
-    """How many settings were run, of how many that are to be; for what is said of one among all of them."""
-    if claim.planned is None or not claim.rule_kind.of_settings or not (told := _told(claim, mine)):
+    """How many settings were run, of how many that are to be."""
+    if claim.planned is None or not (told := _told(claim, mine)):
         return 0, 0
     ran, asked = (set(_cells(claim, table, told, "method")) for table in (mine, claim.planned))
     return len(asked & ran), len(asked)
