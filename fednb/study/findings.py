@@ -21,7 +21,7 @@ from fednb.study.ledger import Account, Bill
 from fednb.study.map import MapLine, heading, name_of
 from fednb.study.paper import Paper
 from fednb.study.times import GPU
-from fednb.study.verdict_text import HEADLINE, interval, short, without_source
+from fednb.study.verdict_text import HEADLINE, on_which, short, without_source
 from fednb.study.verify import BEST
 
 Row = dict[str, Any]  # a claim with its evidence, as `rows_of` gives it
@@ -45,9 +45,10 @@ nothing ([how](../notebooks/across/05_how_we_judge.ipynb)). Only **paper scale**
 holds or does not; **laptop scale**, a small network on Fashion-MNIST, says seen, not seen or not clear. The sentences
 that a paper stands on are its headlines; all others are in the [map](README.md).
 
-An effect stands with its 90% interval in brackets, over pairs of runs with the same seed. Accuracy is that of a run's
-best round on the test set, as most of the papers' code reads it; FedSCAM's is that of its last round. Alpha says how
-much the clients' data differ: the smaller, the more. A name that ends in -S or -D stands on top of SCAFFOLD or FedDyn.
+An effect stands with its 90% interval in brackets, over pairs of runs with the same seed; where a sentence compares
+several, it is that of the comparison on which the verdict hangs, named in parentheses. Accuracy is that of a run's best
+round on the test set, as most of the papers' code reads it; FedSCAM's is that of its last round. Alpha says how much
+the clients' data differ: the smaller, the more. A name that ends in -S or -D stands on top of SCAFFOLD or FedDyn.
 """
 LACKING = f"""### What nobody can tell yet, and why
 
@@ -157,7 +158,7 @@ def decided(rows: dict[Paper, list[Row]]) -> list[str]:
 def sentence(row: Row) -> str:
     """A claim with its verdict and numbers, in a line."""
     printed = short(row["printed"])
-    numbers = [interval(row), f"printed {printed}" if printed else "", f"n = {row['n']}" if row["n"] else ""]
+    numbers = [on_which(row), f"printed {printed}" if printed else "", f"n = {row['n']}" if row["n"] else ""]
     return f"{without_source(row['says'])}. **{row['verdict']}**, {', '.join(filter(None, numbers))}".rstrip(", ")
 
 
@@ -200,7 +201,7 @@ def table(rows: list[Row], accounts: list[Account]) -> list[str]:
     heads = ("claim", "verdict", "effect", "printed", "scale", "missing at paper scale: runs, time")
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for row in (row for row in rows if row["weight"] == HEADLINE):
-        cells = (f"{row['says']} (`{row['claim']}`)", row["verdict"], interval(row) if row["n"] else "",
+        cells = (f"{row['says']} (`{row['claim']}`)", row["verdict"], on_which(row) if row["n"] else "",
                  short(row["printed"]), f"{row['scale']}, n = {row['n']}" if row["n"] else "",
                  cost.get(row["claim"], ""))  # fmt: skip
         lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")

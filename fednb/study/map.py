@@ -18,7 +18,7 @@ from fednb.study import notebooks
 from fednb.study.claims import OUTCOMES, outcome_class, wrong_by_chance
 from fednb.study.claims.claim import WEIGHTS
 from fednb.study.paper import Paper, papers
-from fednb.study.verdict_text import interval, short, without_source
+from fednb.study.verdict_text import interval, on_which, short, without_source
 from fednb.study.verify import best
 
 if TYPE_CHECKING:
@@ -184,9 +184,13 @@ def _by_class(verdict: str) -> tuple[int, str]:
 
 def _short(row: dict[str, Any]) -> str:
     """A claim with its numbers: "`table3-low` 3.3 [2.1, 4.5], printed 21.6"."""
+    return f"`{row['claim']}` {', '.join(filter(None, [interval(row, 'best_'), _printed(row)]))}".rstrip()
+
+
+def _printed(row: dict[str, Any]) -> str:
+    """What is printed, in words; an empty text where nothing is."""
     printed = short(row["best_printed"])
-    numbers = ", ".join([text for text in (interval(row, "best_"), f"printed {printed}" if printed else "") if text])
-    return f"`{row['claim']}` {numbers}".rstrip()
+    return f"printed {printed}" if printed else ""
 
 
 def _link(notebook: str) -> str:
@@ -264,7 +268,7 @@ def _weightiest(paper: Paper, mine: list[MapLine]) -> str:
     row, notebook = min(found, key=lambda each: _rank(each[0], WEIGHTS.index(claims[each[0]["claim"]].weight)))
     says, scale = without_source(claims[row["claim"]].says), row["best_scale"]
     settings = f"{row['best_settings_run']} of {row['best_settings_claimed']} settings"
-    told = ", ".join(text for text in (f"**{row['best_verdict']}**", _short(row).partition(" ")[2]) if text)
+    told = ", ".join(filter(None, [f"**{row['best_verdict']}**", on_which(row, "best_"), _printed(row)]))
     return (f"{says}: {told} ({scale} scale, n = {row['best_n']}, {settings}): "
             f"`fednb notebook {_short_name(notebook)} --scale {scale}`")  # fmt: skip
 

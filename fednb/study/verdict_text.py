@@ -143,3 +143,14 @@ def without_source(says: str) -> str:
 def short(number: Any) -> str:
     """A number in three digits; an empty text for what is none."""
     return f"{number:.3g}" if is_number(number) else ""
+
+
+def on_which(row: dict[str, Any], of: str = "") -> str:
+    """Where an effect is from: the interval, and in parentheses the comparison that the verdict hangs on.
+
+    >>> from fednb.study.verdict_text import on_which
+    >>> on_which({"effect": 1.234, "low": 0.3, "high": 2.1, "rests_on": "all FedSAM"})
+    '1.23 [0.3, 2.1] (FedSAM)'
+    """
+    told, which = interval(row, of), str(row.get(f"{of}rests_on") or "").removeprefix("all").strip()
+    return f"{told} ({which})" if told and which else told
