@@ -16,6 +16,7 @@ from fednb.base import files
 from fednb.base.files import Contents
 from fednb.engines import PrecisionNotHere
 from fednb.metrics.tidy import NOT_A_SETTING, REPORTS, gains
+from fednb.runs import guessing
 from fednb.runs.cells import BadGrid
 from fednb.runs.experiment import Run
 from fednb.runs.grid import SCALES, Grid, NeedsGpu, Results
@@ -100,12 +101,15 @@ class Page:
         return pd.concat({name: grid.status() for name, grid in self.grids.items()}, names=["grid", "run"])
 
     def run(self, name: str = "", device: str = "auto") -> Results | StoredResults:
-        """Run what is missing of a grid. Where that needs a GPU and there is none: results that were kept, if any."""
+        """Run what is missing of a grid. Where that needs a GPU and there is none: results that were kept, if any.
+
+        A line says which runs learned nothing, since a mean over seeds hides them.
+        """
         grid = self.grids[name] if name else self.grid
         if not grid.cells:
             raise BadGrid(self._empty(grid))
         try:
-            return grid.run(device=device)
+            results = grid.run(device=device)
         except (NeedsGpu, PrecisionNotHere) as error:
             kept = self.kept_folder and put_back(self.kept_folder)
             if kept is None or not (kept / "runs.json").exists():
@@ -114,6 +118,9 @@ class Page:
             unchecked = "" if found.listed else "; unchecked: it has no list of its files"
             print(f"{error}\nShown instead: results/{kept.name}, {provenance(found)}{unchecked}")
             return found
+        for line in guessing.told(results):
+            print(line)
+        return results
 
     def shows(self, name: str, device: str = "auto") -> bool:
         """Whether there is something of a grid to show, or it can be run here; says so in one line where not."""
