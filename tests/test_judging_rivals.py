@@ -7,7 +7,7 @@ import pytest
 import fednb as fn
 from fednb.study.claims import Claim, outcome_class
 from fednb.study.claims.intervals import Noise, pooled
-from fednb.study.claims.simulation import FAR, made_runs, outcomes
+from fednb.study.claims.simulation import made_runs, outcomes, with_noisy_rival
 
 DRAWS = 2000
 QUIET, ALSO, WILD = np.array([1.0, 2.0, 3.0]), np.array([2.0, 1.0, 3.5]), np.array([-4000.0, 0.0, 4000.0])
@@ -22,9 +22,7 @@ def allowed(rate):
 def with_noisy(ratio, rival, n=3, settings=1, noisy=1):
     """Made runs: left and the first of five rivals level, the others far behind; one scatters more in some settings."""
     runs = made_runs("first", np.random.default_rng(0), DRAWS, settings, n, 0.0)
-    middle = 0.0 if rival == 1 else -FAR
-    runs[:, :noisy, rival] = middle + ratio * (runs[:, :noisy, rival] - middle)
-    return runs
+    return np.concatenate([with_noisy_rival(runs[:, :noisy], rival, ratio), runs[:, noisy:]], axis=1)
 
 
 @pytest.mark.parametrize("settings, noisy, n", [(1, 1, 3), (6, 6, 3), (6, 1, 3), (1, 1, 5), (6, 6, 5), (6, 1, 5)])
@@ -105,3 +103,12 @@ def test_who_learns_nothing_with_two_of_three_seeds_leaves_the_other_comparisons
     assert beside["rests_on"].endswith("stuck") and beside["effect"] == pytest.approx(60.23 - 22.9, abs=0.01)
     ahead = fn.verdict(pd.DataFrame(rows + collapsed), [Claim(**vars(FIRST) | {"tolerance": 8.0})], "paper").loc["c"]
     assert ahead["rests_on"].endswith("steady") and ahead["high"] - ahead["low"] < 3
+
+
+def test_only_the_named_rival_is_made_noisier():
+    """Ten times as far from the mean of all that it has, which stays; all others are as they were."""
+    runs = made_runs("first", np.random.default_rng(0), 50, 3, 3, 0.0)
+    noisy = with_noisy_rival(runs, 2, 10.0)
+    assert noisy[:, :, 2].mean() == pytest.approx(runs[:, :, 2].mean())
+    assert noisy[:, :, 2].std() == pytest.approx(10 * runs[:, :, 2].std())
+    assert np.array_equal(np.delete(noisy, 2, axis=2), np.delete(runs, 2, axis=2))

@@ -139,7 +139,7 @@ def scatter(found: list[Beside]) -> str:
     low, high = 10 * (min(ends) // 10), min(100.0, 10 * (max(ends) // 10 + 1))
     scale = _Scale(low, high)
     names = list(dict.fromkeys(name_of(each.paper) for each in found))
-    colour = dict(zip(names, COLOURS, strict=False))
+    colour = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)}
     width, height = LEFT + SIDE + LEGEND, EDGE + SIDE + FOOT
     dots = "\n".join(_dot(each, scale, colour[name_of(each.paper)]) for each in found)
     legend = "".join(

@@ -6,6 +6,7 @@ The first rule ("true in every setting and seed", "false in some setting for eve
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from math import nan
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +60,13 @@ def made_runs(kind: str, rng: np.random.Generator, draws: int, settings: int, n:
         "peak": [0.0, effect, 0.0, 0.0],
     }[kind]
     return np.array(truth)[:, None] + rng.normal(0, np.sqrt(0.5), (draws, settings, len(truth), n))
+
+
+def with_noisy_rival(runs: np.ndarray, rival: int, ratio: float) -> np.ndarray:
+    """Made runs of which one rival scatters so many times as much about its own mean: 1 is the first, beside left."""
+    middle = runs[:, :, [rival]].mean()
+    scattered = middle + ratio * (runs[:, :, [rival]] - middle)
+    return np.concatenate([runs[:, :, :rival], scattered, runs[:, :, rival + 1 :]], axis=2)
 
 
 def outcomes(kind: str, runs: np.ndarray, bound: float = 0.0, printed: float = nan, rule: str = "new") -> np.ndarray:
@@ -188,3 +196,21 @@ def grid_of_rates(draws: int = 2000, seed: int = 0) -> pd.DataFrame:
 def _truths(kind: str) -> dict[str, float]:
     """The true effects at which a kind is tried: where the sentence is just false, and where it is as printed."""
     return {"no effect": 2.0, "as printed": 0.0} if kind == "inside" else {"no effect": 0.0, "as printed": 2.0}
+
+
+def noisy_rivals(draws: int = 2000, seed: int = 0) -> pd.DataFrame:
+    """Percent of false verdicts on "first" where one rival scatters more, by how much: left is level with the first.
+
+    Rows: who is the noisier one, the verdict, settings, seeds. Columns: its standard deviation beside the others'.
+    """
+    import pandas as pd
+
+    rows = []
+    for n, settings in product((3, 5), (1, 6)):
+        runs = made_runs("first", np.random.default_rng(seed), draws, settings, n, 0.0)
+        for (who, rival), ratio in product({"far behind": 2, "level": 1}.items(), (1.0, 2.0, 4.0, 8.0, 40.0)):
+            said = outcomes("first", with_noisy_rival(runs, rival, ratio))
+            spoken = {"holds": np.isin(said, ["holds", "average"]), "does not hold": said == "fails"}
+            rows += [(who, verdict, settings, n, ratio, 100 * each.mean()) for verdict, each in spoken.items()]
+    named = ["noisy rival", "verdict", "settings", "seeds", "sd, noisy rival / others", "percent"]
+    return pd.DataFrame(rows, columns=named).set_index(named[:5])["percent"].unstack()
