@@ -30,7 +30,7 @@ def only_guesses(run: Run) -> bool:
 
 
 def told(results: Results) -> list[str]:
-    """A line for each method and setting of which some runs only guess: their seeds, and that means hide it."""
+    """A line for each method and setting with runs that only guess: which seeds these are."""
     seeds: dict[tuple[str, ...], list[int]] = {}
     counts: dict[tuple[str, ...], int] = {}
     for cell, run in results:

@@ -146,7 +146,7 @@ def short(number: Any) -> str:
 
 
 def on_which(row: dict[str, Any], of: str = "") -> str:
-    """Where an effect is from: the interval, and in parentheses the comparison that the verdict hangs on.
+    """The effect of a claim with its interval and, in parentheses, the comparison on which the verdict hangs.
 
     >>> from fednb.study.verdict_text import on_which
     >>> on_which({"effect": 1.234, "low": 0.3, "high": 2.1, "rests_on": "all FedSAM"})

@@ -274,7 +274,7 @@ def _block(c: Comparison) -> str:
 
 
 def _pair(c: Comparison) -> str:
-    """What a comparison has in common with those of other settings, and with no other of its own."""
+    """The name of a comparison within its setting, the same in every setting."""
     return f"{c.first.option}: {c.first.pair}"
 
 

@@ -63,7 +63,7 @@ def made_runs(kind: str, rng: np.random.Generator, draws: int, settings: int, n:
 
 
 def with_noisy_rival(runs: np.ndarray, rival: int, ratio: float) -> np.ndarray:
-    """Made runs of which one rival scatters so many times as much about its own mean: 1 is the first, beside left."""
+    """Made runs with one rival (1 is the first after left) that scatters `ratio` times as much about its mean."""
     middle = runs[:, :, [rival]].mean()
     scattered = middle + ratio * (runs[:, :, [rival]] - middle)
     return np.concatenate([runs[:, :, :rival], scattered, runs[:, :, rival + 1 :]], axis=2)
@@ -199,7 +199,7 @@ def _truths(kind: str) -> dict[str, float]:
 
 
 def noisy_rivals(draws: int = 2000, seed: int = 0) -> pd.DataFrame:
-    """Percent of false verdicts on "first" where one rival scatters more, by how much: left is level with the first.
+    """How often "first of all" is judged wrongly, in percent, when one rival is noisier; left and rival 1 are level.
 
     Rows: who is the noisier one, the verdict, settings, seeds. Columns: its standard deviation beside the others'.
     """
