@@ -85,7 +85,39 @@ def test_runs_beside_each_other_have_the_weights_of_the_loop(name):
     found, shared = together(runs)
     for each, run in zip(found, runs, strict=True):
         same(each, alone(*run))
-    assert len(shared.known) == (0 if name == "FedCR" else 1), "one set of lanes for both"
+    assert len(shared.known) == 1, "one set of lanes for both"
+
+
+def test_a_told_loss_with_other_numbers_needs_lanes_of_its_own():
+    """FedCR's β is in its loss: each run is trained on its own."""
+    runs = [(SMALL, method("FedCR", beta=beta), 0) for beta in (0.001, 1.0)]
+    found, shared = together(runs)
+    for each, run in zip(found, runs, strict=True):
+        same(each, alone(*run))
+    assert not torch.equal(found[0][0], found[1][0])
+    assert len(shared.known) == 2
+
+
+@part
+class Halved(Part):
+    """Trains on half of the cross entropy, by a function made anew in each round."""
+
+    def start(self, k, s):
+        """L ← L / 2"""
+
+        def loss(answer, y, row, step, common):
+            return torch.nn.functional.cross_entropy(answer(), y, reduction="none")[:, None] / 2, row.expand(len(y), 1)
+
+        k.tell(loss, k.w.new_ones(len(k.ids), 1), k.w.new_zeros(0))
+
+
+def test_a_told_loss_that_cannot_be_compared_goes_step_by_step():
+    """Two functions are never known to be the same loss, so that no lanes are made, round for round, for each."""
+    runs = [(SMALL, Method("Halved", Halved()), seed) for seed in (0, 1)]
+    found, shared = together(runs)
+    for each, run in zip(found, runs, strict=True):
+        same(each, alone(*run))
+    assert not shared.known
 
 
 def test_other_partitions_rates_and_rounds_share_lanes():

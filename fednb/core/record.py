@@ -67,14 +67,17 @@ def length(dim: Dim, layout: Layout) -> int:
 
 @dataclass(frozen=True, eq=False)
 class OwnLoss:
-    """A loss of a part's own, and what each client's loss is told beside its batch.
+    """A loss of a part's own, and what it is told beside a batch: by each client, and by all clients of a run alike.
 
-    loss(answer, y, row, step) returns the losses `[n, 1]` and what it has seen of each sample `[n, D]`, which is added
-    up over the batch; answer(draws) is what the model answers (draws reach only a model that has a use for them).
+    loss(answer, y, row, step, common) returns the losses `[n, 1]` and what it has seen of each sample `[n, D]`, which
+    is added up over the batch; answer(draws) is what the model answers (draws reach only a model that has a use for
+    them). A loss that is a frozen dataclass is the same loss wherever its fields are: clients of several rounds and
+    runs then share a captured step. `step` may be a tensor of one number.
     """
 
-    loss: Callable[[Callable[..., Any], Tensor, Tensor, int], tuple[Tensor, Tensor]]
+    loss: Callable[..., tuple[Tensor, Tensor]]
     rows: Tensor  # [C, D]
+    common: Tensor  # [K], or a row for each client `[C, K]` where clients of several runs are together
 
 
 class Record:
@@ -249,9 +252,9 @@ class Cohort(Record):
         """After the last step everyone may write again."""
         vars(self).update(active=None)
 
-    def tell(self, loss: Callable[..., tuple[Tensor, Tensor]], rows: Tensor) -> None:
+    def tell(self, loss: Callable[..., tuple[Tensor, Tensor]], rows: Tensor, common: Tensor) -> None:
         """Train on another loss from here on (see `OwnLoss`); `noticed` then has what it saw of each step's batch."""
-        vars(self).update(told=(OwnLoss(loss, rows),))
+        vars(self).update(told=(OwnLoss(loss, rows, common),))
 
     def grad(self, w: Tensor) -> Tensor:
         """∇L at w on each client's batch of this step.

@@ -100,7 +100,8 @@ def choose(
     if name == "loop":
         return Loop(problem)
     beside = beside or Company()
-    mode = name.partition(":")[2] or mode_of(where, beside.runs * setting.rounds * int(problem.steps.max()))
+    steps = beside.runs * setting.rounds * int(problem.steps.max())
+    mode = name.partition(":")[2] or mode_of(where, steps, setting.batch)
     if mode != "eager" and where.type != "cuda":
         raise BadEngine(f"engine = {name!r}: steps are captured on a GPU; use 'stacked', or device='cuda'")
     usual = max(1, round(setting.participation * setting.clients))

@@ -25,6 +25,7 @@ from fednb.engines.objective import Objective
 BESIDE = ("steps", "n", "samples")  # what a cohort has beside its rows, one number per client
 OF_RUN = {"k": ("nominal_steps", "epochs", "lr_decay", "first_lr"), "s": ("N", "samples", "seed")}  # stay for a run
 OF_ROUND = {"k": ("ids", "labels", "min_steps", "max_steps", "counts"), "s": ("t",)}  # differ from round to round
+TOLD = ("k.told", "s.told")  # what a loss of a part's own is told, by client and by run
 OracleOf = Callable[[Objective, ResidentPlan], Oracle]
 NEAR = 1e-3  # of how far a row goes in a step: rounding is less, the number of another lane far more
 
@@ -45,7 +46,7 @@ class Trip:
         self.waiting = sorted(range(len(self.steps)), key=lambda row: (self.steps[row], -row))  # the longest last
         self.left = len(self.steps)  # clients that are not out again
         self.over = False
-        self.rows = _of_cohort(self.k) | _of_server(self.s) | _of_method(self.method, self.k.n)
+        self.rows = _of_cohort(self.k) | _of_server(self.s) | _of_method(self.method, self.k.n) | _of_told(self.k)
         self.ready: torch.cuda.Event | None = None  # when the device may read the rows and write to `out`
         self.done: torch.cuda.Event | None = None  # when it has written the last of `out`
 
@@ -64,6 +65,7 @@ class Step:
     def __init__(self, trip: Trip, objective: Objective, oracle_of: OracleOf) -> None:
         self.method, self.plan = trip.method, trip.plan
         self.k, self.s = _without_rows(trip.k), _without_rows(trip.s)
+        self.loss = loss_of(trip.k)
         self.oracle_of = partial(oracle_of, objective)
         self.written: list[str] = []
         self.read: frozenset[str] = frozenset()
@@ -74,6 +76,8 @@ class Step:
 
     def _take(self, b: Buffers, noted: set[str] | None) -> None:
         twin, server = _twin_of(self.k, b, self.oracle_of(plan_of(self.plan, b))), _twin(self.s, b)
+        if self.loss is not None:
+            twin.tell(self.loss, b[TOLD[0]], b[TOLD[1]])
         if noted is not None:
             _note_reads("k", twin, noted)
             _note_reads("s", server, noted)
@@ -166,6 +170,16 @@ def _of_cohort(k: Cohort) -> Buffers:
     return {f"k.{name}": x for name, x in (own | {name: vars(k)[name] for name in BESIDE}).items()}
 
 
+def _of_told(k: Cohort) -> Buffers:
+    """What a loss of a part's own is told, if there is one."""
+    return {name: x for told in k.told for name, x in zip(TOLD, (told.rows, told.common), strict=True)}
+
+
+def loss_of(k: Cohort) -> Callable[..., tuple[Tensor, Tensor]] | None:
+    """The loss of a part's own that a cohort trains on; None for that of the data."""
+    return k.told[0].loss if k.told else None
+
+
 def _of_method(method: Method, like: Tensor) -> Buffers:
     """The numbers of a method's parts as tensors of one number."""
     return {name: like.new_full((1,), value) for name, value in numbers_of(method).items()}
@@ -180,7 +194,7 @@ def _without_rows(record: Any) -> Any:
     """A copy whose tensors are one number each: what is kept of a round must not keep its memory."""
     rows = {name: x for name, x in record.values(record.names).items() if isinstance(x, Tensor)}
     beside = {name: x.new_zeros(1, 1) for name in BESIDE if isinstance(x := vars(record).get(name), Tensor)}
-    gone = {"oracle": None} if isinstance(record, Cohort) else {}
+    gone: dict[str, Any] = {"oracle": None, "told": ()} if isinstance(record, Cohort) else {}
     return record.borrowing({name: x.new_zeros(1, 1) for name, x in rows.items()}, **beside, **gone)
 
 

@@ -7,7 +7,7 @@ A run's precision is entered here and nowhere else: whoever calls a model, an en
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy, deepcopy
 from functools import cached_property
@@ -123,14 +123,15 @@ class Objective:
         return (losses * valid).sum() / valid.sum().clamp_min(1)
 
     def own_loss(
-        self, told: OwnLoss, step: int, w: Tensor, b: Tensor, x: Tensor, y: Tensor, valid: Tensor, row: Tensor
-    ) -> tuple[Tensor, Tensor]:
+        self, w: Tensor, b: Tensor, x: Tensor, y: Tensor, valid: Tensor, row: Tensor, common: Tensor,
+        step: int | Tensor, loss: Callable[..., tuple[Tensor, Tensor]],
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """The mean of a part's own loss over the samples that are there, and the sum of what it saw of them."""
         if self.criterion is not None:
             raise BadLoss(f"loss {self.criterion.name!r}: this method has a loss of its own; run it with cross-entropy")
         state = self._state(w, b)
         draws = hasattr(self.model, "latent")
-        losses, seen = told.loss(lambda *more: self._answer(state, x, *(more if draws else ())), y, row, step)
+        losses, seen = loss(lambda *more: self._answer(state, x, *(more if draws else ())), y, row, step, common)
         valid = valid[:, None]
         return (losses * valid).sum() / valid.sum().clamp_min(1), torch.where(valid > 0, seen, 0.0).sum(0).detach()
 
@@ -148,7 +149,8 @@ class Objective:
         """∇L and L at w on one batch, L a part's own loss, and the sum of what the part saw."""
         leaf = w.detach().requires_grad_()
         with self.arithmetic():
-            loss, seen = self.own_loss(told, step, leaf, b, x, y, torch.ones_like(y, dtype=w.dtype), row)
+            valid = torch.ones_like(y, dtype=w.dtype)
+            loss, seen = self.own_loss(leaf, b, x, y, valid, row, told.common, step, told.loss)
             (g,) = torch.autograd.grad(loss, leaf)
         return g, loss.detach(), seen
 

@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import is_dataclass
 from functools import partial
 from math import ceil, inf
 from statistics import median
@@ -32,6 +33,7 @@ from fednb.engines.scoring import CapturedScore
 
 MODES = ("eager", "graph", "compiled")  # of taking a step: each launch by itself, as one graph, or compiled before that
 PAYS = {"graph": 100, "compiled": 4000}  # steps of a run from which capturing (seconds) and compiling (a minute) pay
+USUAL_BATCH = 50  # samples of such a step; with more of them a step takes longer, and fewer steps pay
 SPARE = 0.6  # the share of free GPU memory that a wave of clients may take
 SHORTEST = 64  # steps of a round that lanes have room for, or a power of two above: runs with other data fit in too
 DRAWN = 200  # cohorts, to learn how much longer their longest client takes than the mean
@@ -57,9 +59,11 @@ def stacked_oracle(objective: Objective, plan: Plan):
         x, y, valid = held[step]
         count = valid.sum(-1, keepdim=True).to(w.dtype)
         if told:
-            assert isinstance(step, int)  # a told loss draws by it
-            own = vmap(grad_and_value(partial(objective.own_loss, told[0], step), has_aux=True))
-            g, (loss, seen) = own(w, b, x, y, valid.to(w.dtype), told[0].rows)
+            rows, common = told[0].rows, told[0].common
+            own_loss = partial(objective.own_loss, loss=told[0].loss)
+            by_client = (0 if common.dim() == 2 else None, 0 if isinstance(step, Tensor) else None)
+            own = vmap(grad_and_value(own_loss, has_aux=True), in_dims=(0,) * 6 + by_client)
+            g, (loss, seen) = own(w, b, x, y, valid.to(w.dtype), rows, common, step)
             return g, loss.view(-1, 1), count, b, seen
         g, loss = vmap(grad_and_value(objective.only_last(last).masked_loss))(w, b, x, y, valid.to(w.dtype))
         g = g if last is None else g[:, -objective.layout.top(last) :]  # the rest is zero
@@ -68,10 +72,11 @@ def stacked_oracle(objective: Objective, plan: Plan):
     return oracle
 
 
-def mode_of(device: torch.device, steps: int) -> str:
-    """How to take that many steps: on a CPU nothing is captured."""
+def mode_of(device: torch.device, steps: int, batch: int = USUAL_BATCH) -> str:
+    """How to take that many steps of so many samples: on a CPU nothing is captured."""
     if device.type != "cuda":
         return "eager"
+    steps = int(steps * max(1, batch / USUAL_BATCH))
     return next((mode for mode in reversed(PAYS) if steps >= PAYS[mode]), "eager")
 
 
@@ -233,7 +238,8 @@ class Stacked(Loop):
 
     def _walk(self, plan: ResidentPlan, method: Method, k: Cohort, s: Server) -> None:
         """The steps of a round through lanes; launch by launch where that cannot be."""
-        trip = None if k.told else Trip(method, k, s, plan)  # a told loss draws by the step's number, in Python
+        new_each_round = bool(k.told) and not is_dataclass(k.told[0].loss)  # no two functions are known to be the same
+        trip = None if new_each_round else Trip(method, k, s, plan)
         lanes = None if trip is None else self._lanes_for(trip)
         self.turn()
         return step_by_step(method, k, s) if trip is None or lanes is None else lanes.travel(trip)

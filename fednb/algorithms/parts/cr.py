@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -44,6 +45,35 @@ def divergence(mean: Tensor, std: Tensor, other_mean: Tensor, other_std: Tensor)
     return 0.5 * (ratio - 1 - ratio.log() + ((mean - other_mean) / other_std).square()).sum(-1)
 
 
+@dataclass(frozen=True)
+class ClassLoss:
+    """The loss of samples, and each one's share in its class's Gaussian: 1/σ² and μ/σ² in the row of its class."""
+
+    classes: int
+    z: int
+    samples: int
+    beta: float
+    kl: str
+
+    def __call__(
+        self, answer: Callable[..., Any], y: Tensor, row: Tensor, step: int | Tensor, common: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """row: the means and deviations of all classes, and where in the bank the first draw is; common: the bank."""
+        *known, first = row.split([self.classes * self.z, self.classes * self.z, 1])
+        at = first.long() + STRIDE * step + torch.arange(self.samples * len(y), device=y.device)
+        draws = common.view(BANK, self.z)[at % BANK].view(len(y), self.samples, self.z).transpose(0, 1)
+        answered = answer(draws)
+        if isinstance(answered, Tensor):  # no bottleneck
+            return functional.cross_entropy(answered, y, reduction="none")[:, None], row.new_zeros(len(y), 1)
+        logits, mean, std = answered
+        u, r = (x.view(self.classes, self.z)[y] for x in known)
+        fit = functional.cross_entropy(logits.flatten(0, 1), y.repeat(self.samples), reduction="none")
+        apart = divergence(u, r, mean, std) if self.kl == "prior_first" else divergence(mean, std, u, r)
+        mine = (y[:, None] == torch.arange(self.classes, device=y.device))[:, None, :, None]
+        own = mine * torch.stack([std**-2, mean * std**-2], dim=1)[:, :, None]
+        return (fit.view(self.samples, -1).mean(0) + self.beta * apart)[:, None], own.flatten(1)
+
+
 @part
 class ClassGaussians(Part):
     """Keep the Gaussian of every sample near the one that all clients share for its class (FedCR, Zhang et al. 2023).
@@ -77,32 +107,14 @@ class ClassGaussians(Part):
         """L ← mean over draws of L(z), z = μ(x) + σ(x) ε, + β KL(N(u_y, s_y²) ‖ N(μ(x), σ(x)²))"""
         first = [int(stream(s.seed, "first draw", s.t, i).integers(BANK)) for i in k.ids]
         known = torch.cat([s.class_mean, s.class_std]).expand(len(k.ids), -1)
-        k.tell(self.loss_of(shape(k.layout), s.seed), torch.cat([known, known.new_tensor(first).view(-1, 1)], dim=-1))
-
-    def loss_of(self, shape: tuple[int, int], seed: int = 0) -> Callable[..., tuple[Tensor, Tensor]]:
-        """The loss of samples, and each one's share in its class's Gaussian: 1/σ² and μ/σ² in the row of its class."""
-        classes, z = shape
-
-        def loss(answer: Callable[..., Any], y: Tensor, row: Tensor, step: int) -> tuple[Tensor, Tensor]:
-            *known, first = row.split([classes * z, classes * z, 1])
-            at = first.long() + STRIDE * step + torch.arange(self.samples * len(y), device=y.device)
-            draws = bank(z, row.dtype, row.device, seed)[at % BANK].view(len(y), self.samples, z).transpose(0, 1)
-            answered = answer(draws)
-            if isinstance(answered, Tensor):  # no bottleneck
-                return functional.cross_entropy(answered, y, reduction="none")[:, None], row.new_zeros(len(y), 1)
-            logits, mean, std = answered
-            u, r = (x.view(classes, z)[y] for x in known)
-            fit = functional.cross_entropy(logits.flatten(0, 1), y.repeat(self.samples), reduction="none")
-            apart = divergence(u, r, mean, std) if self.kl == "prior_first" else divergence(mean, std, u, r)
-            mine = (y[:, None] == torch.arange(classes, device=y.device))[:, None, :, None]
-            own = mine * torch.stack([std**-2, mean * std**-2], dim=1)[:, :, None]
-            return (fit.view(self.samples, -1).mean(0) + self.beta * apart)[:, None], own.flatten(1)
-
-        return loss
+        classes, z = shape(k.layout)
+        draws = bank(z, known.dtype, known.device, s.seed).view(-1)
+        loss = ClassLoss(classes, z, self.samples, self.beta, self.kl)
+        k.tell(loss, torch.cat([known, known.new_tensor(first).view(-1, 1)], dim=-1), draws)
 
     def correct(self, k: Cohort, s: Server, v: Tensor) -> Tensor:
         """in the last epoch, per class: 1/s_k² ← 1/s_k² + Σ 1/σ(x)²;  u_k/s_k² ← u_k/s_k² + Σ μ(x)/σ(x)²"""
-        if k.noticed.shape == (len(k.ids), 2 * per_class(k.layout)):  # a model with a bottleneck
+        if k.noticed.shape[-1] == 2 * per_class(k.layout):  # a model with a bottleneck
             precision, pull = k.noticed.split(per_class(k.layout), dim=-1)
             last = k.step >= k.steps - k.steps / k.epochs
             k.precision = torch.where(last, k.precision + precision, k.precision)
