@@ -7,7 +7,7 @@ import pytest
 
 from fednb.runs.experiment import run_of
 from fednb.study.ledger import Bill, accounts_of, kept_keys, ledger, times_of_kept_runs
-from fednb.study.paper import papers
+from fednb.study.paper import papers, run_folders, shelf
 
 PAPER = """
 title = "Made: a paper"
@@ -86,6 +86,13 @@ def test_runs_that_are_kept_whole_or_in_results_are_not_missing(paper):
     assert kept_keys(paper) == {keys[0], keys[1]}
     found = rows(ledger(accounts_of(paper)))
     assert found["table1"][1:3] == ["4", "2"] and found["table1"][3].startswith("2: ")
+
+
+def test_every_run_that_came_with_a_paper_is_where_it_is_looked_for():
+    """A run in a folder further down is found by nobody: its cost stayed a guess, and its section incomplete."""
+    files = sorted(shelf("papers").glob("*/runs/**/run.json"))
+    assert [file.parent for file in files] == run_folders() and len(files) > 100
+    assert all(json.loads(file.read_text())["key"] == file.parent.name for file in files)
 
 
 def test_a_claim_lacks_the_runs_that_it_is_about_and_those_that_tune_them(paper):

@@ -13,7 +13,7 @@ from fednb.runs.store import Entry, UnknownRun
 from fednb.study.execution import results_folders
 from fednb.study.folders import read_runs
 from fednb.study.measured import read_measured
-from fednb.study.paper import shelf
+from fednb.study.paper import run_folders
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,9 +71,7 @@ def find_kept(key: str) -> KeptRun | None:
 
 def _kept(begin: str) -> Iterator[tuple[str, Path]]:
     """The keys that begin so, with the folders of runs and then of results that have them."""
-    for folder in sorted(shelf("papers").glob("*/runs/*")):
-        if folder.name.startswith(begin) and folder.is_dir():
-            yield folder.name, folder
+    yield from ((folder.name, folder) for folder in run_folders() if folder.name.startswith(begin))
     for path in (path for results in results_folders() for path in sorted(results.glob("*/runs.json"))):
         try:
             keys = list(json.loads(path.read_bytes()))

@@ -16,7 +16,7 @@ from fednb.runs.cells import Cell
 from fednb.runs.experiment import run_of
 from fednb.runs.grid import Grid
 from fednb.study.claims import Claim
-from fednb.study.paper import Paper, shelf
+from fednb.study.paper import Paper, run_folders
 from fednb.study.plan import has_grid, needed
 from fednb.study.times import GPU, Times
 
@@ -102,12 +102,12 @@ def ledger(accounts: list[Account]) -> str:
 
 def times_of_kept_runs() -> Times:
     """What runs take on the device that benchmarks were kept of, by what came with the papers alone."""
-    return Times(GPU, sorted(p for p in shelf("papers").glob("*/runs/*") if p.is_dir()), here=False)
+    return Times(GPU, run_folders(), here=False)
 
 
 def kept_keys(paper: Paper) -> set[str]:
     """The keys of the runs at paper scale that are kept: whole, with any paper, or in the results of this one."""
-    runs = {path.name for path in shelf("papers").glob("*/runs/*") if path.is_dir()}
+    runs = {path.name for path in run_folders()}
     shown = (paper.folder / "results").glob(f"*_{SCALE}/runs.json")
     return runs.union(*(_keys(path) for path in shown))
 

@@ -61,6 +61,11 @@ def shelf(name: str) -> Path:
     return inside if inside.is_dir() else PACKAGE.parent / name
 
 
+def run_folders() -> list[Path]:
+    """The folders of all runs that are kept whole with the papers, `papers/<id>/runs/<key>`."""
+    return sorted(path for path in shelf("papers").glob("*/runs/*") if path.is_dir())
+
+
 def _pick(what: str, name: str, known: list[str]) -> str:
     if name not in known:
         raise UnknownPaper(f"no {what} {shown(name)}; closest: {closest(str(name), known, ', '.join(known))}")

@@ -20,7 +20,7 @@ from fednb.runs.together import Wanted
 from fednb.study.claims import Claim
 from fednb.study.claims.claim import WEIGHTS
 from fednb.study.columns import in_columns
-from fednb.study.paper import Paper, shelf
+from fednb.study.paper import Paper, run_folders
 from fednb.study.selection import Selection
 from fednb.study.times import Times, device_name
 
@@ -125,7 +125,7 @@ class Plan:
     def _kept(self) -> list[str]:
         """How many of its runs came with the papers, and what brings them."""
         keys = {task.key for task in self.tasks}
-        places = Counter(run.parent for run in sorted(shelf("papers").glob("*/runs/*")) if run.name in keys)
+        places = Counter(run.parent for run in run_folders() if run.name in keys)
         return [f"kept, {n} of these runs: `fednb store import {shlex.quote(str(path))}`" for path, n in places.items()]
 
     def _undecided(self) -> list[str]:
@@ -159,7 +159,7 @@ def planned(
     chosen = chosen or Selection()
     found = sections(papers, scale, chosen, section, claims)
     name = device_name(device, scale)
-    times = Times(name, shelf("papers").glob("*/runs/*"))
+    times = Times(name, run_folders())
     tasks: dict[str, Task] = {}
     for task in (task for each in found for task in _missing(each, times)):
         tasks.setdefault(task.key, task)
