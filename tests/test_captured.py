@@ -21,6 +21,7 @@ from fednb.engines.setting import Setting
 from fednb.engines.stacked import PAYS, SharedSteps, Stacked, mode_of
 from fednb.models import MODELS
 from fednb.models.resnet import ResNet
+from fednb.runs.evaluate import tuning
 from fednb.runs.experiment import fitted
 
 SMALL = Setting(data="digits", model="cnn-small", partition="dirichlet(alpha=0.5)", clients=6, participation=0.5,
@@ -70,6 +71,24 @@ def test_every_method_can_be_captured(m):
     torch.testing.assert_close(w, wanted, rtol=0, atol=1e-12)
     assert seen == counted
     assert len(engine.shared.known) == 1, "captured once, for both rounds"
+
+
+@pytest.mark.parametrize("name", ["FedAvg-FT", "FedFSA", "FedCR", "FedALA"])
+def test_tuned_classifiers_are_those_of_the_loop(name):
+    """Tuning has a decay for the classifier's weights alone, one vector for all clients."""
+    setting = fitted(SMALL.but(evaluation="personal", weight_decay=0.05, epochs=2), method(name))
+
+    def models(made):
+        w, b = made.problem.objective.start(torch.float64, torch.device("cpu"))
+        s, table = made.problem.server(m, w, b), Table(m.buffers("per_client", made.problem.objective.layout, w))
+        k, _ = made.train(m, s, [0, 1, 2, 3], table.gather([0, 1, 2, 3], m.declared("per_client")))
+        return w, k.w
+
+    m = tuning(method(name))
+    start, wanted = models(Loop(problem_of(setting, 0)))
+    _, found = models(Stacked(problem_of(setting, 0), "compiled"))
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+    assert (wanted - start).norm() > 0.1
 
 
 def test_looks_are_captured_once_for_each_choice_of_layers():

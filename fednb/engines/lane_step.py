@@ -165,9 +165,14 @@ def moment(device: torch.device) -> torch.cuda.Event | None:
 
 
 def _of_cohort(k: Cohort) -> Buffers:
-    """Every tensor that a step may read or write of the clients, a row for each."""
-    own = {name: x for name, x in k.values(k.names).items() if isinstance(x, Tensor)}
+    """Every tensor that a step may read or write of the clients, a row for each, also of what they have in common."""
+    own = {name: _by_client(x, len(k.n)) for name, x in k.values(k.names).items() if isinstance(x, Tensor)}
     return {f"k.{name}": x for name, x in (own | {name: vars(k)[name] for name in BESIDE}).items()}
+
+
+def _by_client(x: Tensor, clients: int) -> Tensor:
+    """x `[C, D]`, or one row of it that all clients share, such as a weight decay `[D]`, as `[C, D]`."""
+    return (x.view(1, -1) if x.dim() < 2 else x).expand(clients, -1)
 
 
 def _of_told(k: Cohort) -> Buffers:

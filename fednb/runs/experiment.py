@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from math import isfinite
+from math import ceil, isfinite
 from typing import Any
 
 import numpy as np
@@ -179,9 +179,12 @@ def _sound(row: dict[str, Any]) -> bool:
 
 def _tuned_row(wanted: Run, engine: Engine, s: Server, table: Table, last: dict[str, Any]) -> dict[str, Any]:
     """The extra line of a personalised run: everyone's classifier tuned on the server's model."""
-    longer = wanted.setting.but(epochs=wanted.setting.tune_epochs, rounds=1)
+    groups = ceil(engine.problem.clients / last["clients"])  # each trained like the clients of a round
+    longer = wanted.setting.but(epochs=wanted.setting.tune_epochs, rounds=groups)
+    beside = isinstance(engine, Stacked) and engine.beside_others
     tuner = choose(engine.name, longer, wanted.method, wanted.seed, device=str(s.values(["w"])["w"].device),
-                   workers=len(engine.crew.members) if isinstance(engine, Pool) else None)  # fmt: skip
+                   workers=len(engine.crew.members) if isinstance(engine, Pool) else None,
+                   beside=Company(engine.shared, engine.runs, engine.kinds) if beside else None)  # fmt: skip
     began = time.perf_counter()
     accuracy, gradients = tuned(tuner, wanted.method, s, table, size=last["clients"])
     one = last["bytes_down"] // last["clients"]
