@@ -181,10 +181,11 @@ def _tuned_row(wanted: Run, engine: Engine, s: Server, table: Table, last: dict[
     """The extra line of a personalised run: everyone's classifier tuned on the server's model."""
     groups = ceil(engine.problem.clients / last["clients"])  # each trained like the clients of a round
     longer = wanted.setting.but(epochs=wanted.setting.tune_epochs, rounds=groups)
-    beside = isinstance(engine, Stacked) and engine.beside_others
+    beside = None
+    if isinstance(engine, Stacked) and engine.beside_others:
+        beside = Company(engine.shared, engine.runs, engine.kinds)
     tuner = choose(engine.name, longer, wanted.method, wanted.seed, device=str(s.values(["w"])["w"].device),
-                   workers=len(engine.crew.members) if isinstance(engine, Pool) else None,
-                   beside=Company(engine.shared, engine.runs, engine.kinds) if beside else None)  # fmt: skip
+                   workers=len(engine.crew.members) if isinstance(engine, Pool) else None, beside=beside)  # fmt: skip
     began = time.perf_counter()
     accuracy, gradients = tuned(tuner, wanted.method, s, table, size=last["clients"])
     one = last["bytes_down"] // last["clients"]
