@@ -49,6 +49,19 @@ def test_each_run_is_the_one_that_it_would_be_alone(monkeypatch, store, at_once,
         assert (weights[at] - wanted.w).abs().max() < 1e-12
 
 
+@pytest.mark.parametrize("name", ["FedFSA", "FedCR"])
+def test_personal_runs_beside_each_other_are_tuned_as_alone(monkeypatch, store, name):
+    """Each client's own model, tuned in the end, with weight decay; two seeds in lanes that they share."""
+    setting = SETTING.but(evaluation="personal", tune_epochs=2, weight_decay=0.05)
+    wanted = [Wanted(setting, fn.method(name), seed) for seed in (0, 1)]
+    found = dict(run_all(wanted, engine="stacked", device="cpu", at_once=2))
+    monkeypatch.setenv("FEDNB_STORE", str(store / "other"))
+    for at, each in enumerate(wanted):
+        alone = run(each.setting, each.method, each.seed, engine="loop", progress=False)
+        pd.testing.assert_frame_equal(numbers(found[at]), numbers(alone), rtol=0, atol=1e-10)
+        assert found[at].history["tuned"].iloc[-1] == 1
+
+
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_no_round_is_begun_after_the_time_and_the_next_call_goes_on(monkeypatch, store, at_once):
     """The clock jumps when the first run has its second round: each keeps what it has, nothing is given."""
