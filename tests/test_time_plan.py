@@ -244,6 +244,14 @@ def test_a_part_of_a_grid(paper):
         Selection(precision="fp8")
 
 
+def test_runs_come_in_the_order_in_which_methods_are_named(paper):
+    """Seeds of a method stay together; whoever names none gets the grid's order; a name said twice counts once."""
+    labels = lambda *methods: [c.label for c in Selection(methods=methods).grid(paper, "table1", "smoke").cells]  # noqa: E731
+    assert labels() == ["Base", "FedSAM", "FedProx"]
+    assert labels("FedProx", "base", "FedProx") == ["FedProx", "Base"]
+    assert labels("FedSAM", "FedProx", "Base") == ["FedSAM", "FedProx", "Base"]
+
+
 def test_jobs_of_a_part(paper):
     """They name cells of the whole grid, and their precision, so that another process finds them again."""
     found = jobs.jobs_of("made", "table1", "smoke", chosen=Selection(methods=("fedprox",), precision="fp64"))

@@ -81,7 +81,8 @@ def add_part(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--only", action="append", default=[], metavar="NAME=VALUE,...",
                       help="a part of the grids, such as dataset=CIFAR-10; may be repeated")  # fmt: skip
     verb.add_argument("--methods", action="append", default=[], metavar="METHOD,...",
-                      help="only these, by the table's names or ours; may be repeated")  # fmt: skip
+                      help="only these, by the table's names or ours, which `grid` makes in this order; may be "
+                      "repeated")  # fmt: skip
     verb.add_argument("--precision", help=f"{PRECISIONS}; default: that of each grid. Another precision is another run")
 
 

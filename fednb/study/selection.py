@@ -19,7 +19,8 @@ class Selection:
 
     seeds: in place of the grid's. only: values of tags, as in `Grid.only`, such as {"dataset": ["CIFAR-10"]}. methods:
     labels of the table or names of methods, in any letter case; a method's other names count where no run is called so,
-    such as "FedSAM-D" for FedSpeed. precision: in place of the settings', such as "bf16".
+    such as "FedSAM-D" for FedSpeed. Runs come in the order in which their methods are named. precision: in place of the
+    settings', such as "bf16".
     """
 
     seeds: list[int] | None = None
@@ -53,18 +54,22 @@ class Selection:
             fits = {id(cell) for cell in grid.only(self.only).cells}
         except BadGrid:
             return []
+        fitting = [i for i, cell in enumerate(grid.cells) if id(cell) in fits]
+        if not self.methods:
+            return fitting
         wanted = self._called({name for cell in grid.cells for name in _names(cell)})
-        named = [not self.methods or bool(wanted & _names(cell)) for cell in grid.cells]
-        return [i for i, cell in enumerate(grid.cells) if id(cell) in fits and named[i]]
+        places = {i: [at for at, name in enumerate(wanted) if name in _names(grid.cells[i])] for i in fitting}
+        return sorted((i for i in fitting if places[i]), key=lambda i: places[i][0])
 
     def tuning_cells(self, grid: Grid) -> list[int]:
         """The numbers of the cells of a grid's tuning that choose parameters for its wanted cells."""
         labels = {grid.cells[i].label for i in self.cells(grid)}
         return [i for i, cell in enumerate(grid.tuning.cells) if cell.label in labels] if grid.tuning else []
 
-    def _called(self, known: set[str]) -> set[str]:
-        """What the wanted methods are called among known names."""
-        return {name.lower() if name.lower() in known else _in_catalogue(name) for name in self.methods} & known
+    def _called(self, known: set[str]) -> list[str]:
+        """What the wanted methods are called among known names, in the order in which they are wanted."""
+        called = [name.lower() if name.lower() in known else _in_catalogue(name) for name in self.methods]
+        return [name for name in called if name in known]
 
     def check(self, grids: Iterable[Grid]) -> None:
         """Refuse a method or a tag that none of some grids has, and a choice that leaves no run of them."""
