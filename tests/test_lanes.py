@@ -10,7 +10,7 @@ import torch
 from fednb.algorithms.catalogue import method
 from fednb.core.record import Table
 from fednb.core.rounds import Method, Part, observed_server, part
-from fednb.engines import Company, choose
+from fednb.engines import Company, choose, stacked
 from fednb.engines.captured import Launched
 from fednb.engines.lane_step import alike
 from fednb.engines.lanes import Lanes
@@ -118,6 +118,17 @@ def test_a_told_loss_that_cannot_be_compared_goes_step_by_step():
     for each, run in zip(found, runs, strict=True):
         same(each, alone(*run))
     assert not shared.known
+
+
+@pytest.mark.parametrize("free, made_before", [(10, 0), (60, 1)])
+def test_lanes_are_made_after_their_turn_where_memory_is_short(monkeypatch, free, made_before):
+    """Before it as a rule, so that they are compiled by then; but few lanes, made while others fill a GPU, stay few."""
+    monkeypatch.setattr(stacked, "free_bytes", lambda device: free)
+    monkeypatch.setattr(Stacked, "_share", lambda self, device: 100)
+    shared, there = SharedSteps(), []
+    engine = Stacked(problem_of(SMALL, 0), shared=shared, turn=lambda: there.append(len(shared.known)))
+    same(trained(engine, SMALL, method("FedAvg"), 0), alone(SMALL, method("FedAvg"), 0))
+    assert there[0] == made_before and there[-1] == 1
 
 
 def test_other_partitions_rates_and_rounds_share_lanes():

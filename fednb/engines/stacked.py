@@ -95,10 +95,10 @@ class SharedSteps:
 
     def lanes_for(self, trip: Trip, most: int, form: str, make: Callable[[], Lanes]) -> Lanes | None:
         """Lanes that a trip fits in (see `Lanes.fits`): some that are there, or new; None where they cannot be made."""
-        if (found := self._known(trip, most, form)) is not None:
+        if (found := self.known_lanes(trip, most, form)) is not None:
             return found
         with self.making:
-            if (found := self._known(trip, most, form)) is not None or (trip.method, form) in self.refused:
+            if (found := self.known_lanes(trip, most, form)) is not None or (trip.method, form) in self.refused:
                 return found
             try:
                 made = self._made(make)
@@ -109,7 +109,8 @@ class SharedSteps:
             self.known.append(made)
             return made
 
-    def _known(self, trip: Trip, most: int, form: str) -> Lanes | None:
+    def known_lanes(self, trip: Trip, most: int, form: str) -> Lanes | None:
+        """Lanes that a trip fits in, of those that are there."""
         return next((lanes for lanes in tuple(self.known) if lanes.fits(trip, most, form)), None)
 
     def _made(self, make: Callable[[], Lanes]) -> Lanes:
@@ -258,7 +259,14 @@ class Stacked(Loop):
                 count = ceil(count / 2)  # what a client takes is an estimate
                 give_back()
 
+        device = trip.plan.index.device
+        if self.shared.known_lanes(trip, most, objective.form) is None and 2 * free_bytes(device) < self._share(device):
+            self.turn()  # lanes stay as few as they are made: runs that end before give back what they take
         return self.shared.lanes_for(trip, most, objective.form, make)
+
+    def _share(self, device: torch.device) -> float:
+        """Bytes of a GPU that are for steps of this kind."""
+        return torch.cuda.mem_get_info(device)[1] / self.kinds if device.type == "cuda" else inf
 
     def _lanes(self, clients: int) -> int:
         """As many lanes as clients keep busy while the longest of a round is on its way.
@@ -297,7 +305,7 @@ class Stacked(Loop):
                 stacked_oracle(objective, plan)(w[None], b[None], 0)
 
         self.taken = self.shared.bytes_of((objective.form, plan.at(0)[0].shape), lambda: taken(gradient, w.device))
-        free = min(free_bytes(w.device), torch.cuda.mem_get_info(w.device)[1] / self.kinds)
+        free = min(free_bytes(w.device), self._share(w.device))
         rows = numbers_of_rows(method, objective.layout, w, b) * w.element_size()
         return max(1, int(SPARE * free / (times * self.taken + 2 * rows)))
 
