@@ -4,6 +4,8 @@
 # All that `fednb verify` takes may follow. Runs that are kept with the papers are brought first, and so is what lies in
 # OUT from times before, so that nothing is made twice. Every minute, and in the end, OUT gets an archive of the runs that
 # are finished by then: fetch it before the machine goes. The others go on there as long as FEDNB_STORE is kept.
+# Where that machine has a copy of this folder without its history, FEDNB_COMMIT=$(git rev-parse HEAD) tells the runs
+# of which commit it is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export FEDNB_STORE=${FEDNB_STORE:-$PWD/.fednb}
