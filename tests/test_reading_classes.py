@@ -14,6 +14,7 @@ from quadratics import one_round, quadratic
 import fednb as fn
 from fednb.algorithms import parts
 from fednb.algorithms.cards import pseudo_code
+from fednb.algorithms.parts import cr
 from fednb.base.codetext import describe
 from fednb.core.readings import Chosen, Not, in_turn, nothing, when
 from fednb.core.record import P
@@ -135,6 +136,12 @@ def test_the_values_of_readings_are_the_allowed_ones():
         Push(reading="up")
     with pytest.raises(BadParameter, match=r"Push\.where = 'sky': must be client or server"):
         Push(where="sky")
+
+
+def test_parts_alone_are_exported():
+    """A dataclass beside them, such as FedCR's loss, is none."""
+    assert cr.ClassLoss.__module__ == parts.ClassGaussians.__module__ and "ClassLoss" not in parts.__all__
+    assert all(issubclass(getattr(parts, name), Part) for name in parts.__all__)
 
 
 def test_a_part_says_which_readings_it_has():

@@ -92,8 +92,8 @@ class in_turn:
 
 
 def is_part(x: Any) -> bool:
-    """True for a class made by `@part`; false for its readings and for what it is derived from."""
-    return isinstance(x, type) and "__dataclass_params__" in vars(x)
+    """True for a class made by `@part`; false for its readings, what it is derived from, and other dataclasses."""
+    return isinstance(x, type) and "__dataclass_params__" in vars(x) and hasattr(x, "stages")
 
 
 def _changes(cls: type, base: type) -> dict[str, Any]:
