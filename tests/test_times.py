@@ -1,6 +1,7 @@
 """What a run takes: from histories of the device, or scaled from the nearest that is known."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 import torch
@@ -63,6 +64,14 @@ def test_runs_that_shared_the_device_are_not_taken_for_slow(monkeypatch):
     assert told.of(SETTING, fn.method("FedAvg")).round == pytest.approx(1 + 2 / 3)
     apart = known(monkeypatch, Made("a" * 16, [22.0, 2.0, 2.0]), Made("b" * 16, [22.0, 2.0, 2.0], minute=5, lr=0.5))
     assert apart.of(SETTING, fn.method("FedAvg")).round == pytest.approx(2 + 4 / 3)
+
+
+def test_a_run_that_is_kept_and_in_the_store_too_was_made_once(monkeypatch):
+    """It did not share the device with itself: its seconds are not halved. Whoever brings kept runs has both."""
+    monkeypatch.setattr(times, "Entry", lambda key, folder: Made(key, [22.0, 2.0, 2.0]))
+    monkeypatch.setattr(times, "entries", lambda: [Made("a" * 16, [22.0, 2.0, 2.0])])
+    told = Times("made GPU", [Path("runs") / ("a" * 16)])
+    assert told.of(SETTING, fn.method("FedAvg")).round == pytest.approx(2 + 4 / 3)
 
 
 def test_what_fits_best_is_taken(monkeypatch):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -103,8 +103,9 @@ class Times:
 
     def __init__(self, device: str, folders: Iterable[Path] = (), here: bool = True) -> None:
         self.device = device
-        runs = [*(entries() if here else ()), *(Entry(folder.name, folder) for folder in folders)]
-        self.known = [*_measured(device, runs), *(t for t in KEPT if _is_cpu(t.device) == _is_cpu(device))]
+        kept = [Entry(folder.name, folder) for folder in folders]
+        runs = {entry.key: entry for entry in (*kept, *(entries() if here else ()))}  # a run of both was made once
+        self.known = [*_measured(device, runs.values()), *(t for t in KEPT if _is_cpu(t.device) == _is_cpu(device))]
 
     def of(self, setting: Setting, method: Method) -> Estimate:
         """The estimate for a run, scaled from the nearest timing by the operations of a round."""
@@ -197,7 +198,7 @@ def _shape(plain: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(plain.get(name) for name in SHAPE)
 
 
-def _measured(device: str, runs: Iterable[Entry]) -> list[Timing]:
+def _measured(device: str, runs: Collection[Entry]) -> list[Timing]:
     """One timing for each kind of run that was made on a device: of the last one that ended."""
     made = [(entry, about) for entry in runs if (about := _about(entry)).get("device_name") == device]
     spans = [span for _, about in made if (span := _span(about))]
