@@ -1,6 +1,7 @@
 """Clients in lanes: the weights of a loop over clients, whoever is beside them, in however many lanes."""
 
 import threading
+from dataclasses import dataclass
 from math import ceil
 from types import SimpleNamespace
 
@@ -96,6 +97,41 @@ def test_a_told_loss_with_other_numbers_needs_lanes_of_its_own():
         same(each, alone(*run))
     assert not torch.equal(found[0][0], found[1][0])
     assert len(shared.known) == 2
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A share of the cross entropy, as much as a run has in common."""
+
+    def __call__(self, answer, y, row, step, common):
+        return common * torch.nn.functional.cross_entropy(answer(), y, reduction="none")[:, None], row.expand(len(y), 1)
+
+
+@part
+class OwnScale(Part):
+    """Trains on a share of the cross entropy that depends on the run, and keeps state that is called "told"."""
+
+    on_server = {"told": 1}
+
+    def start(self, k, s):
+        """L ← L (1 + seed)"""
+        k.tell(Scaled(), k.w.new_ones(len(k.ids), 1), k.w.new_full((1,), 1.0 + s.seed))
+
+    def correct(self, k, s, v):
+        """v ← v + told"""
+        return v + s.told
+
+    def server(self, k, s):
+        """told ← told + 0.01"""
+        s.told = s.told + 0.01
+
+
+def test_what_a_loss_is_told_is_nobodys_state():
+    runs = [(SMALL, Method("OwnScale", OwnScale()), seed) for seed in (0, 1)]
+    found, shared = together(runs)
+    for each, run in zip(found, runs, strict=True):
+        same(each, alone(*run))
+    assert len(shared.known) == 1
 
 
 @part

@@ -246,7 +246,10 @@ def test_a_part_of_a_grid(paper):
 
 def test_runs_come_in_the_order_in_which_methods_are_named(paper):
     """Seeds of a method stay together; whoever names none gets the grid's order; a name said twice counts once."""
-    labels = lambda *methods: [c.label for c in Selection(methods=methods).grid(paper, "table1", "smoke").cells]  # noqa: E731
+
+    def labels(*methods):
+        return [c.label for c in Selection(methods=methods).grid(paper, "table1", "smoke").cells]
+
     assert labels() == ["Base", "FedSAM", "FedProx"]
     assert labels("FedProx", "base", "FedProx") == ["FedProx", "Base"]
     assert labels("FedSAM", "FedProx", "Base") == ["FedSAM", "FedProx", "Base"]

@@ -92,7 +92,7 @@ class in_turn:
 
 
 def is_part(x: Any) -> bool:
-    """True for a class made by `@part`; false for its readings, what it is derived from, and other dataclasses."""
+    """True for a class made by `@part`; false for a reading of one, for a base class, and for any other dataclass."""
     return isinstance(x, type) and "__dataclass_params__" in vars(x) and hasattr(x, "stages")
 
 

@@ -67,12 +67,13 @@ def length(dim: Dim, layout: Layout) -> int:
 
 @dataclass(frozen=True, eq=False)
 class OwnLoss:
-    """A loss of a part's own, and what it is told beside a batch: by each client, and by all clients of a run alike.
+    """A loss that a part brings in place of the data's, with the numbers that it needs beside a batch.
 
     loss(answer, y, row, step, common) returns the losses `[n, 1]` and what it has seen of each sample `[n, D]`, which
-    is added up over the batch; answer(draws) is what the model answers (draws reach only a model that has a use for
-    them). A loss that is a frozen dataclass is the same loss wherever its fields are: clients of several rounds and
-    runs then share a captured step. `step` may be a tensor of one number.
+    is added up over the batch. answer(draws) is what the model answers (draws reach only a model that has a use for
+    them), row is the client's own of `rows`, common is the same for all clients of a run, step is a number or a tensor
+    of one. Two losses that are dataclasses with equal fields count as one, so that rounds and runs share a captured
+    step; any other is new in every round, and its steps are launched one by one.
     """
 
     loss: Callable[..., tuple[Tensor, Tensor]]

@@ -25,7 +25,7 @@ from fednb.engines.objective import Objective
 BESIDE = ("steps", "n", "samples")  # what a cohort has beside its rows, one number per client
 OF_RUN = {"k": ("nominal_steps", "epochs", "lr_decay", "first_lr"), "s": ("N", "samples", "seed")}  # stay for a run
 OF_ROUND = {"k": ("ids", "labels", "min_steps", "max_steps", "counts"), "s": ("t",)}  # differ from round to round
-TOLD = ("k.told", "s.told")  # what a loss of a part's own is told, by client and by run
+TOLD_ROWS, TOLD_COMMON = "k.told.rows", "s.told.common"  # of a part's own loss; no state has a dot in its name
 OracleOf = Callable[[Objective, ResidentPlan], Oracle]
 NEAR = 1e-3  # of how far a row goes in a step: rounding is less, the number of another lane far more
 
@@ -77,7 +77,7 @@ class Step:
     def _take(self, b: Buffers, noted: set[str] | None) -> None:
         twin, server = _twin_of(self.k, b, self.oracle_of(plan_of(self.plan, b))), _twin(self.s, b)
         if self.loss is not None:
-            twin.tell(self.loss, b[TOLD[0]], b[TOLD[1]])
+            twin.tell(self.loss, b[TOLD_ROWS], b[TOLD_COMMON])
         if noted is not None:
             _note_reads("k", twin, noted)
             _note_reads("s", server, noted)
@@ -165,23 +165,23 @@ def moment(device: torch.device) -> torch.cuda.Event | None:
 
 
 def _of_cohort(k: Cohort) -> Buffers:
-    """Every tensor that a step may read or write of the clients, a row for each, also of what they have in common."""
+    """Every tensor of the clients that a step may read or write, with one row per client."""
     own = {name: _by_client(x, len(k.n)) for name, x in k.values(k.names).items() if isinstance(x, Tensor)}
     return {f"k.{name}": x for name, x in (own | {name: vars(k)[name] for name in BESIDE}).items()}
 
 
 def _by_client(x: Tensor, clients: int) -> Tensor:
-    """x `[C, D]`, or one row of it that all clients share, such as a weight decay `[D]`, as `[C, D]`."""
+    """One row per client, `[C, D]`; a vector `[D]` that all share, such as a weight decay, is repeated for each."""
     return (x.view(1, -1) if x.dim() < 2 else x).expand(clients, -1)
 
 
 def _of_told(k: Cohort) -> Buffers:
-    """What a loss of a part's own is told, if there is one."""
-    return {name: x for told in k.told for name, x in zip(TOLD, (told.rows, told.common), strict=True)}
+    """The numbers that a part's own loss needs; nothing where clients train on the data's loss."""
+    return {name: x for told in k.told for name, x in ((TOLD_ROWS, told.rows), (TOLD_COMMON, told.common))}
 
 
 def loss_of(k: Cohort) -> Callable[..., tuple[Tensor, Tensor]] | None:
-    """The loss of a part's own that a cohort trains on; None for that of the data."""
+    """The loss that a part has brought for a cohort to train on; None where it trains on the data's loss."""
     return k.told[0].loss if k.told else None
 
 

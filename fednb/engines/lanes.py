@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fednb.core.record import Record
 from fednb.engines.captured import FIXED, Launched, launching, room_for_batches
-from fednb.engines.lane_step import OF_ROUND, OF_RUN, TOLD, OracleOf, Step, Trip, alike, loss_of, moment, named
+from fednb.engines.lane_step import OF_ROUND, OF_RUN, TOLD_COMMON, OracleOf, Step, Trip, alike, loss_of, moment, named
 from fednb.engines.objective import Objective
 
 STEPS = 4  # taken at a time, before clients that wait are let in
@@ -44,7 +44,7 @@ class Lanes:
             raise RuntimeError(f"its steps read {changing[0]}, which differs from round to round")
         self.method, self.takes_numbers = alike(trip.method) if tried.numbers else trip.method, tried.numbers
         wanted = {f"s.{name}" for name in step.read} | {name for name in trip.rows if name[0] == "m" and tried.numbers}
-        wanted.add(TOLD[1])
+        wanted.add(TOLD_COMMON)
         self.buffers |= {name: x.expand(count, -1).clone() for name, x in trip.rows.items() if name in wanted}
         self.step, self.constants = step, sorted(tried.noted & named(OF_RUN))
         self.numbers = self._numbers(trip)

@@ -73,7 +73,7 @@ def stacked_oracle(objective: Objective, plan: Plan):
 
 
 def mode_of(device: torch.device, steps: int, batch: int = USUAL_BATCH) -> str:
-    """How to take that many steps of so many samples: on a CPU nothing is captured."""
+    """One of `MODES` for a run of so many steps, each with a batch of so many samples; on a CPU always "eager"."""
     if device.type != "cuda":
         return "eager"
     steps = int(steps * max(1, batch / USUAL_BATCH))
@@ -110,7 +110,7 @@ class SharedSteps:
             return made
 
     def known_lanes(self, trip: Trip, most: int, form: str) -> Lanes | None:
-        """Lanes that a trip fits in, of those that are there."""
+        """Lanes that were made before and that this trip fits in; None where there are none."""
         return next((lanes for lanes in tuple(self.known) if lanes.fits(trip, most, form)), None)
 
     def _made(self, make: Callable[[], Lanes]) -> Lanes:
@@ -259,13 +259,14 @@ class Stacked(Loop):
                 count = ceil(count / 2)  # what a client takes is an estimate
                 give_back()
 
-        device = trip.plan.index.device
-        if self.shared.known_lanes(trip, most, objective.form) is None and 2 * free_bytes(device) < self._share(device):
+        if (found := self.shared.known_lanes(trip, most, objective.form)) is not None:
+            return found
+        if 2 * free_bytes(device := trip.plan.index.device) < self._share(device):
             self.turn()  # lanes stay as few as they are made: runs that end before give back what they take
         return self.shared.lanes_for(trip, most, objective.form, make)
 
     def _share(self, device: torch.device) -> float:
-        """Bytes of a GPU that are for steps of this kind."""
+        """The memory of a GPU in bytes, divided by how many kinds of steps are taken at a time."""
         return torch.cuda.mem_get_info(device)[1] / self.kinds if device.type == "cuda" else inf
 
     def _lanes(self, clients: int) -> int:

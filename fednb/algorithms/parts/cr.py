@@ -47,7 +47,11 @@ def divergence(mean: Tensor, std: Tensor, other_mean: Tensor, other_std: Tensor)
 
 @dataclass(frozen=True)
 class ClassLoss:
-    """The loss of samples, and each one's share in its class's Gaussian: 1/σ² and μ/σ² in the row of its class."""
+    """FedCR's loss of each sample: its cross entropy, mean over draws of z, and β times its divergence.
+
+    Called, it also returns each sample's share in the Gaussian of its class: 1/σ² and μ/σ² in the row of that class.
+    samples, beta, kl: as `ClassGaussians` has them; classes and z: the shape of the matrix that decodes z.
+    """
 
     classes: int
     z: int
