@@ -354,16 +354,19 @@ def test_a_page_tells_which_of_its_grids_have_something_to_show(kept, capsys):
 
 
 def test_a_page_tells_which_runs_came_without_their_models(kept, capsys):
-    """Two runs of which one is numbers alone; what was kept needs no models."""
+    """Two runs of which one is numbers alone; of what was kept, a table is there or it is not."""
 
     class Made(list):
         grid = SimpleNamespace(name="made table1")
 
     made = Made((None, SimpleNamespace(key=key, entry=SimpleNamespace(bare=key == "b"))) for key in "ab")
-    assert not kept.has_models(made)
+    assert not kept.can_measure("by_client", made)
     assert capsys.readouterr().out == "made table1: not measured, since 1 of the runs came without their models.\n"
-    assert kept.has_models(Made(made[:1])) and capsys.readouterr().out == ""
-    assert kept.has_models(kept.run())
+    assert kept.can_measure("by_client", Made(made[:1])) and capsys.readouterr().out == ""
+    stored = kept.run()
+    capsys.readouterr()
+    assert kept.can_measure("accuracy", stored) and capsys.readouterr().out == ""
+    assert not kept.can_measure("by_client", stored) and "by_client was not kept" in capsys.readouterr().out
 
 
 def test_unknown_evidence_is_refused(kept):

@@ -130,12 +130,17 @@ class Page:
         print(f"{self._empty(grid)}.")
         return False
 
-    def has_models(self, results: Results | StoredResults) -> bool:
-        """Whether the runs have their models, which some measurements need; says so in one line where not.
+    def can_measure(self, what: str, results: Results | StoredResults) -> bool:
+        """True if a measurement that needs the runs' models can be shown; says in one line why where it cannot.
 
-        Runs that were imported may be numbers alone. Kept results need no models: what was measured is kept with them.
+        Runs that were imported may be numbers alone. Of kept results it can be shown where it was kept with them.
         """
-        bare = [] if isinstance(results, StoredResults) else [run.key for _, run in results if run.entry.bare]
+        if isinstance(results, StoredResults):
+            kept = (results.folder / f"{results.grid.name.split()[-1]}_{what}.csv").exists()
+            if not kept:
+                print(f"{results.grid.name}: {what} was not kept, since the runs came without their models.")
+            return kept
+        bare = [run.key for _, run in results if run.entry.bare]
         if bare:
             print(f"{results.grid.name}: not measured, since {len(bare)} of the runs came without their models.")
         return not bare
